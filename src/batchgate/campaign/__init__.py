@@ -1,0 +1,46 @@
+"""What a user writes: the search space, the checks, the fidelity ladder, when to stop.
+
+A campaign is a folder with `campaign.toml` (data), `campaign.py` (plain functions) and
+`prompt.md` (the domain's context for the model). Nothing here runs one.
+"""
+
+from .constraint import Constraint, unmet
+from .load import BoundCheck, Campaign, explain, import_module, load
+from .space import Candidate, Proposal, Space, Value, Variable
+from .spec import (
+    About,
+    Ask,
+    CampaignSpec,
+    CheckUse,
+    Duplicates,
+    Failure,
+    Fallback,
+    Level,
+    Resources,
+    Stop,
+)
+
+__all__ = [
+    "About",
+    "Ask",
+    "BoundCheck",
+    "Campaign",
+    "CampaignSpec",
+    "Candidate",
+    "CheckUse",
+    "Constraint",
+    "Duplicates",
+    "Failure",
+    "Fallback",
+    "Level",
+    "Proposal",
+    "Resources",
+    "Space",
+    "Stop",
+    "Value",
+    "Variable",
+    "explain",
+    "import_module",
+    "load",
+    "unmet",
+]
