@@ -65,16 +65,17 @@ class FunctionTask:
     Attributes:
         folder: Folder to import from, or `None` for an installed module.
         use: `module:function`.
-        args: Keyword arguments and nothing else; must be picklable plain data. The key
-            `candidate` holds the candidate.
+        value: First argument, given by position: a candidate, or the path of a result.
+        args: Keyword arguments; plain data, as JSON has it.
         timeout_s: Seconds from its start until the worker is killed.
         env: Variables set while the function runs (`TRACEPARENT` and the like).
     """
 
     folder: Path | None
     use: str
-    args: Mapping[str, Any]
+    value: Any
     timeout_s: float
+    args: Mapping[str, Any] = field(default_factory=dict)
     env: Mapping[str, str] = field(default_factory=dict)
 
 

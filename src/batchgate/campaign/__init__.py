@@ -6,6 +6,7 @@ A campaign is a folder with `campaign.toml` (data), `campaign.py` (plain functio
 
 from .constraint import Constraint, unmet
 from .load import BoundCheck, Campaign, explain, import_module, load
+from .observation import Observation
 from .space import Candidate, Proposal, Space, Value, Variable
 from .spec import (
     About,
@@ -33,6 +34,7 @@ __all__ = [
     "Failure",
     "Fallback",
     "Level",
+    "Observation",
     "Proposal",
     "Resources",
     "Space",

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-import math
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self
@@ -42,7 +42,7 @@ class Constraint:
         wanted = {"LESS_THAN": 1, "GREATER_THAN": 1, "BOUNDS": 2}.get(kind)
         if wanted is None or len(numbers) != wanted:
             raise ValueError(f"{list(raw)!r} is no constraint: {grammar}")
-        if not all(_finite(n) for n in numbers):
+        if not all(finite(n) for n in numbers):
             raise ValueError(f"{list(raw)!r} needs finite numbers")
         if kind == "BOUNDS" and not numbers[0] < numbers[1]:
             raise ValueError(f"{list(raw)!r}: the bounds must be increasing")
@@ -50,7 +50,7 @@ class Constraint:
 
     def problem(self, name: str, value: object) -> str | None:
         """Say why a value does not hold, or `None`. NaN and non-numbers never hold."""
-        if not _finite(value):
+        if not finite(value):
             return f"{name} is {_shown(value)}, must be a finite number"
         assert isinstance(value, (int, float))
         match self.kind:
@@ -84,8 +84,12 @@ def unmet(
             yield problem
 
 
-def _finite(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+def finite(value: object) -> bool:
+    """Whether a value is a finite number, no larger than a float can be; a `bool` is none."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return False
+    # Not math.isfinite(), which raises for 10**400.
+    return abs(value) <= sys.float_info.max
 
 
 def _shown(value: object) -> str:

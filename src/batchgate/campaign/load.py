@@ -6,11 +6,14 @@ A campaign's functions are plain ones: no import of this package is needed in `c
 from __future__ import annotations
 
 import difflib
+import hashlib
 import importlib
 import importlib.metadata
 import importlib.util
+import inspect
 import sys
 import tomllib
+import traceback
 import types
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -119,6 +122,9 @@ class Campaign:
             spec = _validated(spec, where=str(folder / "campaign.toml") if folder else "campaign")
         modules: dict[str, types.ModuleType] = {}
         checks = tuple(_bind(use, folder, modules) for use in spec.check)
+        names = [*(check.name for check in checks), *(level.name for level in spec.level)]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise ConfigError(f"{twice} name more than one check or level: give each a name = ...")
         for level in spec.level:
             for name in filter(None, (level.use, level.parse)):
                 _resolve(name, folder, modules, what=f"level {level.name!r}")
@@ -155,13 +161,18 @@ class Campaign:
             for problem in check.problems(given)
         ]
 
+    def resolve(self, use: str, *, what: str) -> Callable[..., Any]:
+        """Return a function by its name, `module:function`; `what` begins an error's message.
+
+        Raises:
+            ConfigError: There is no such function.
+        """
+        return _resolve(use, self.folder, dict(self._modules), what=what)
+
     def parse(self, level: Level) -> Callable[[Path], Any]:
         """Return the function that reads a command's result file."""
         assert level.parse is not None
-        function: Callable[[Path], Any] = _resolve(
-            level.parse, self.folder, dict(self._modules), what=f"level {level.name!r}"
-        )
-        return function
+        return self.resolve(level.parse, what=f"level {level.name!r}")
 
 
 def load(where: str | Path, *, overrides: Mapping[str, Any] | None = None) -> Campaign:
@@ -197,11 +208,20 @@ def _find(where: str | Path) -> Path:
         return folder.resolve()
     entries = {e.name: e for e in importlib.metadata.entry_points(group=ENTRY_POINTS)}
     if str(where) in entries:
-        module = entries[str(where)].load()
-        return Path(module.__file__).resolve().parent
+        return _installed(entries[str(where)])
     near = difflib.get_close_matches(str(where), entries)
     hint = f"; did you mean {near[0]!r}?" if near else ""
     raise ConfigError(f"{where} is neither a folder nor an installed campaign{hint}")
+
+
+def _installed(entry: importlib.metadata.EntryPoint) -> Path:
+    try:
+        module = entry.load()
+    except Exception as exc:
+        raise ConfigError(f"installed campaign {entry.name!r} ({entry.value}): {exc}") from exc
+    if getattr(module, "__file__", None) is None:
+        raise ConfigError(f"installed campaign {entry.name!r} names {entry.value}, no package")
+    return Path(module.__file__).resolve().parent
 
 
 def _override(raw: dict[str, Any], key: str, value: Any) -> None:
@@ -210,7 +230,7 @@ def _override(raw: dict[str, Any], key: str, value: Any) -> None:
     here: Any = raw
     for part in parents:
         if isinstance(here, list):
-            named = [e for e in here if e.get("name") == part]
+            named = [e for e in here if isinstance(e, dict) and e.get("name") == part]
             numbered = [e for i, e in enumerate(here) if str(i) == part]
             if not (named or numbered):
                 raise ConfigError(f"--set {key}: there is no {part!r}")
@@ -267,7 +287,9 @@ def _inner_model(annotation: Any) -> Any:
 
 def _bind(use: CheckUse, folder: Path | None, modules: dict[str, types.ModuleType]) -> BoundCheck:
     function = _resolve(use.use, folder, modules, what="check")
-    name: str = use.name or getattr(function, "__name__", type(function).__name__)
+    if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+        raise ConfigError(f"check: {use.use} is async, must be a plain function")
+    name = str(use.name or getattr(function, "__name__", type(function).__name__))
     return BoundCheck(name, function, use.args, use.hard)
 
 
@@ -292,39 +314,49 @@ def import_module(name: str, folder: Path | None, *, what: str = "campaign") -> 
     """Import an installed module, or `NAME.py` of a campaign's folder.
 
     Two campaigns may both have a `campaign.py`: a folder's module is known to Python by the
-    folder's path too, and never found by another campaign.
+    folder's path too, and never found by another campaign. For the same reason the modules of a
+    folder cannot import one another; what they share belongs in an installed package.
 
     Raises:
         ConfigError: It cannot be imported; the message has the error and its line.
     """
     path = folder / f"{name}.py" if folder is not None else None
+    if path is not None and not path.is_file():
+        path = None
+    if path is None and name == "campaign":
+        raise ConfigError(f"{what}: {folder or 'the campaign'} has no campaign.py")
     try:
-        if path is None or not path.is_file():
-            if name == "campaign":
-                raise ConfigError(f"{what}: {folder or 'the campaign'} has no campaign.py")
-            return importlib.import_module(name)
-        known_as = f"_batchgate_{name}_{abs(hash(path)):x}"
-        if known_as in sys.modules:
-            return sys.modules[known_as]
-        spec = importlib.util.spec_from_file_location(known_as, path)
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[known_as] = module
-        try:
-            spec.loader.exec_module(module)
-        except BaseException:
-            del sys.modules[known_as]
-            raise
-    except ConfigError:
-        raise
+        return importlib.import_module(name) if path is None else _import_file(path)
     except SyntaxError as exc:
         raise ConfigError(f"{what}: {exc.filename}:{exc.lineno}: {exc.msg}") from exc
-    except Exception as exc:
-        raise ConfigError(
-            f"{what}: {path or name} cannot be imported: {type(exc).__name__}: {exc}"
-        ) from exc
+    except (Exception, SystemExit) as exc:
+        problem = f"{type(exc).__name__}: {exc}"
+        raise ConfigError(f"{what}: {_line(exc, path) or name} fails on import: {problem}") from exc
+
+
+def _import_file(path: Path) -> types.ModuleType:
+    digest = hashlib.sha256(bytes(path.resolve())).hexdigest()[:16]
+    known_as = f"_batchgate_{path.stem}_{digest}"
+    if known_as in sys.modules:
+        return sys.modules[known_as]
+    spec = importlib.util.spec_from_file_location(known_as, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[known_as] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[known_as]
+        raise
     return module
+
+
+def _line(exc: BaseException, path: Path | None) -> str:
+    """Tell which line of a campaign's own file an error came through, `""` if none."""
+    frames = traceback.extract_tb(exc.__traceback__)
+    lines = [frame.lineno for frame in frames if path and frame.filename == str(path)]
+    return f"{path}:{lines[-1]}" if lines else ""
 
 
 def _proposal(

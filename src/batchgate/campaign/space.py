@@ -12,7 +12,16 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    create_model,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
 
 Value = float | int | str | bool
 """A variable's value."""
@@ -24,7 +33,9 @@ Name = Annotated[str, Field(pattern=_NAME)]
 """An identifier: it becomes a keyword, a schema property and a column."""
 
 MAX_TEXT = 200
-"""Longest string value of a variable, in characters."""
+"""Longest value shown in a sentence, in characters."""
+MAX_INTEGER = 2**53
+"""Largest whole number up to which every one has a float of its own."""
 
 
 class Variable(BaseModel):
@@ -56,10 +67,16 @@ class Variable(BaseModel):
             low, high = self.domain
             if not low < high:
                 raise ValueError(f"domain is [{low:g}, {high:g}], must be increasing")
+            if not math.isfinite(high - low):
+                raise ValueError(f"domain is [{low:g}, {high:g}], its width must be finite")
             if self.log and low <= 0:
                 raise ValueError(f"log needs a domain above 0, this one starts at {low:g}")
+            if self.log and math.log(low) == math.log(high):
+                raise ValueError(f"domain is [{low!r}, {high!r}], too narrow for log")
             if self.integer and (low != int(low) or high != int(high)):
                 raise ValueError(f"integer needs whole bounds, not [{low:g}, {high:g}]")
+            if self.integer and max(-low, high) > MAX_INTEGER:
+                raise ValueError(f"integer needs bounds within +-2**53, not [{low:g}, {high:g}]")
         elif self.log or self.integer:
             raise ValueError("log and integer go with a domain, not with values")
         elif len(set(map(_typed, self.values or ()))) != len(self.values or ()):
@@ -73,16 +90,44 @@ class Variable(BaseModel):
             if any(_typed(value) == _typed(v) for v in self.values):
                 return None
             return f"{name}={_short(value)} is not one of {list(self.values)}"
-        assert self.domain is not None
-        low, high = self.domain
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             return f"{name}={_short(value)} is not a number"
+        low, high = self.limits
         # Written so that NaN lies outside.
         if not low <= value <= high:
-            return f"{name}={value:g} is outside [{low:g}, {high:g}]{unit}"
+            return f"{name}={_short(value)} is outside [{low:g}, {high:g}]{unit}"
         if self.integer and value != int(value):
-            return f"{name}={value:g} is not a whole number"
+            return f"{name}={_short(value)} is not a whole number"
         return None
+
+    def canonical(self, value: Value) -> Value:
+        """Return an allowed value in the one form that is recorded.
+
+        A listed value as it is listed, whole numbers as `int`, other numbers as `float`.
+        """
+        if self.values is not None:
+            return next(v for v in self.values if _typed(v) == _typed(value))
+        # + 0.0 makes one of -0.0 and 0.0.
+        return int(value) if self.integer else float(value) + 0.0
+
+    @property
+    def limits(self) -> tuple[float, float]:
+        """The domain of a variable that has one."""
+        assert self.domain is not None
+        return self.domain
+
+
+def _usable(variables: Mapping[str, Variable]) -> Mapping[str, Variable]:
+    for name in variables:
+        if hasattr(BaseModel, name):
+            raise ValueError(f"{name!r} is a name of pydantic's models; choose another")
+    return variables
+
+
+Variables = Annotated[
+    Mapping[Name, Variable], Field(min_length=1, max_length=200), AfterValidator(_usable)
+]
+"""Name to variable, in the order shown everywhere."""
 
 
 class Space(BaseModel):
@@ -95,7 +140,7 @@ class Space(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    variables: Mapping[Name, Variable] = Field(min_length=1, max_length=200)
+    variables: Variables
     digits: int = Field(default=6, ge=1, le=15)
 
     def problems(self, candidate: Mapping[str, object]) -> Iterator[str]:
@@ -105,8 +150,9 @@ class Space(BaseModel):
                 yield f"{name} is missing"
             elif problem := variable.problem(name, candidate[name]):
                 yield problem
-        for name in candidate.keys() - self.variables.keys():
-            yield f"{_short(name)} is not a variable of this campaign"
+        for name in candidate:
+            if name not in self.variables:
+                yield f"{_short(name)} is not a variable of this campaign"
 
     def fingerprint(self, candidate: Candidate) -> str:
         """Return a candidate's identity: 16 hex digits of the SHA-256 of its rounded values."""
@@ -125,22 +171,25 @@ class Space(BaseModel):
     def unit(self, name: str, value: float) -> float:
         """Map a value of a ranged variable to 0...1."""
         variable = self.variables[name]
-        assert variable.domain is not None
-        low, high = variable.domain
+        low, high = variable.limits
         if variable.log:
             return (math.log(value) - math.log(low)) / (math.log(high) - math.log(low))
         return (value - low) / (high - low)
 
     def at_unit(self, name: str, share: float) -> Value:
-        """Map 0...1 back to a value of any variable; the inverse of `unit` for ranges."""
+        """Map 0...1 back to a value of any variable; the inverse of `unit` for ranges.
+
+        Listed values and whole numbers (without `log`) get equal parts of 0...1.
+        """
         variable = self.variables[name]
         share = min(max(share, 0.0), 1.0)
         if variable.values is not None:
-            return variable.values[min(int(share * len(variable.values)), len(variable.values) - 1)]
-        assert variable.domain is not None
-        low, high = variable.domain
+            return variable.values[_part(share, len(variable.values))]
+        low, high = variable.limits
         if variable.log:
             value = math.exp(math.log(low) + share * (math.log(high) - math.log(low)))
+        elif variable.integer:
+            return int(low) + _part(share, int(high) - int(low) + 1)
         else:
             value = low + share * (high - low)
         # Rounding in the last bit must not leave the domain.
@@ -148,9 +197,13 @@ class Space(BaseModel):
         return round(value) if variable.integer else value
 
     def candidate_model(self) -> type[BaseModel]:
-        """Return the pydantic model of one candidate: bounds and values are in its schema."""
+        """Return the pydantic model of one candidate.
+
+        Bounds and values are in its schema. It accepts what `problems` accepts, and its values
+        are canonical.
+        """
         fields: dict[str, Any] = {
-            name: (_annotation(variable), Field(description=_describe(variable)))
+            name: (_annotation(name, variable), Field(description=_describe(variable)))
             for name, variable in self.variables.items()
         }
         model: type[BaseModel] = create_model("Candidate", __config__=_STRICT, **fields)
@@ -177,11 +230,12 @@ class Space(BaseModel):
         model: type[Proposal] = create_model("Proposal", __base__=Proposal, **fields)
         return model
 
-    def _rounded(self, name: str, value: Value) -> Value | str:
-        if self.variables[name].values is not None or isinstance(value, (str, bool)):
-            return value
-        # + 0.0 makes one of -0.0 and 0.0.
-        return f"{value + 0.0:.{self.digits - 1}e}"
+    def _rounded(self, name: str, value: Value) -> Value:
+        value = self.variables[name].canonical(value)
+        # Whole numbers and listed values are never rounded: 1000001 and 1000002 are two jobs.
+        if isinstance(value, float) and self.variables[name].values is None:
+            return f"{value:.{self.digits - 1}e}"
+        return value
 
     def _apart(self, name: str, one: Value, other: Value) -> float:
         if self.variables[name].values is not None:
@@ -209,14 +263,19 @@ class Proposal(BaseModel):
         return tuple(candidate.model_dump() for candidate in self.candidates)
 
 
-def _annotation(variable: Variable) -> Any:
+def _annotation(name: str, variable: Variable) -> Any:
+    def exact(value: Any) -> Value:
+        # Pydantic's own rules differ: Literal[1] takes True, a strict int refuses 3.0.
+        if problem := variable.problem(name, value):
+            raise PydanticCustomError("candidate", "{problem}", {"problem": problem})
+        return variable.canonical(value)
+
     if variable.values is not None:
-        return Literal[variable.values]
-    assert variable.domain is not None
-    low, high = variable.domain
+        return Annotated[Literal[variable.values], BeforeValidator(exact)]
+    low, high = variable.limits
     if variable.integer:
-        return Annotated[int, Field(strict=True, ge=int(low), le=int(high))]
-    return Annotated[float, Field(strict=True, ge=low, le=high)]
+        return Annotated[int, Field(ge=int(low), le=int(high)), BeforeValidator(exact)]
+    return Annotated[float, Field(ge=low, le=high), BeforeValidator(exact)]
 
 
 def _describe(variable: Variable) -> str | None:
@@ -232,6 +291,13 @@ def _typed(value: object) -> tuple[type, object]:
     return kind, value
 
 
+def _part(share: float, parts: int) -> int:
+    return min(int(share * parts), parts - 1)
+
+
 def _short(value: object) -> str:
-    text = repr(value)
+    try:
+        text = repr(value)
+    except ValueError:
+        return "a number of too many digits"
     return text if len(text) <= MAX_TEXT else text[: MAX_TEXT - 3] + "..."

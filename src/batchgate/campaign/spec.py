@@ -11,15 +11,27 @@ import json
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from .constraint import ConstraintField
-from .space import Name, Space, Variable
+from .space import Name, Space, Variables
 
 Use = Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$", max_length=200)]
 """`module:function`; `campaign:...` is the folder's own `campaign.py`."""
 Slug = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$")]
 """A name that becomes a folder and a label: lower case, digits, `_` and `-`."""
+
+
+def _plain(args: Mapping[str, Any]) -> Mapping[str, Any]:
+    try:
+        json.dumps(args, allow_nan=False)
+    except (TypeError, ValueError) as exc:
+        raise ValueError(f"args must be text, finite numbers, lists and tables: {exc}") from exc
+    return args
+
+
+Args = Annotated[Mapping[str, Any], AfterValidator(_plain)]
+"""Further keyword arguments of a function: plain data, so that they can be hashed and sent."""
 
 
 class Table(BaseModel):
@@ -61,7 +73,7 @@ class CheckUse(Table):
 
     use: Use
     name: Slug | None = None
-    args: Mapping[str, Any] = {}
+    args: Args = {}
     hard: bool = True
 
 
@@ -119,7 +131,7 @@ class Level(Table):
     use: Use | None = None
     command: tuple[str, ...] | None = None
     parse: Use | None = None
-    args: Mapping[str, Any] = {}
+    args: Args = {}
     timeout_s: float = Field(gt=0, le=30 * 86400)
     accept: Mapping[Name, ConstraintField] = {}
     retries: int = Field(default=1, ge=0, le=100)
@@ -193,7 +205,7 @@ class Fallback(Table):
     use: Use = "batchgate.surrogates:GaussianProcess"
     warmup: int = Field(default=8, ge=1)
     idle_s: float = Field(default=30, ge=0)
-    args: Mapping[str, Any] = {}
+    args: Args = {}
 
 
 class Stop(Table):
@@ -222,9 +234,11 @@ class Failure(Table):
     Attributes:
         in_a_row: Failures of one kind in a row that stop the campaign.
         server_restarts: Times the model server is started again.
+        losses: Times a job whose runner or node died under it is run again.
     """
 
     in_a_row: int = Field(default=5, ge=1)
+    losses: int = Field(default=5, ge=0)
     server_restarts: int = Field(default=3, ge=0)
 
 
@@ -232,7 +246,7 @@ class CampaignSpec(Table):
     """A whole `campaign.toml`. The first four tables are a superset of gest-api's VOCS."""
 
     campaign: About
-    variables: Mapping[Name, Variable] = Field(min_length=1)
+    variables: Variables
     constants: Mapping[Name, float | int | str | bool] = {}
     objectives: Mapping[Name, Literal["MINIMIZE", "MAXIMIZE"]] = Field(min_length=1, max_length=1)
     constraints: Mapping[Name, ConstraintField] = {}
@@ -254,6 +268,9 @@ class CampaignSpec(Table):
                 raise ValueError(f"level {level.name!r} is a verifier and needs use, not command")
         if clash := self.variables.keys() & self.constants.keys():
             raise ValueError(f"{sorted(clash)} are both variables and constants")
+        inputs = self.variables.keys() | self.constants.keys()
+        if clash := inputs & (self.objectives.keys() | self.constraints.keys()):
+            raise ValueError(f"{sorted(clash)} are both inputs and results")
         if unknown := self.stop.target.keys() - self.objectives.keys():
             raise ValueError(f"stop.target names {sorted(unknown)}, which are no objectives")
         if self.job.node_h > self.stop.node_h:

@@ -1,1 +1,24 @@
-"""."""
+"""The command `batchgate`: puts the parts together, and turns errors into exit codes."""
+
+from __future__ import annotations
+
+import click
+
+from .. import __version__
+from .campaigns import check, new
+from .review import report, summary, verify
+from .run import run
+from .site import vllm_env
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="batchgate")
+def main() -> None:
+    """Decide which of a model's proposals may cost node-hours.
+
+    Start with `batchgate new NAME`, then `batchgate check NAME` and `batchgate run NAME`.
+    """
+
+
+for command in (check, new, report, run, summary, verify, vllm_env):
+    main.add_command(command)

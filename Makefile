@@ -1,0 +1,75 @@
+# make demo   from nothing: a real model on this machine proposes, the gate decides, simulations run
+# make test   from nothing: every test, those with the real vLLM and in a real browser included
+# make check  lint, types, layers, documentation
+# make help   the rest
+
+SHELL := /bin/bash
+PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
+	command -v $$p >/dev/null && $$p -c 'import sys; sys.exit(not (3,11) <= sys.version_info[:2] <= (3,13))' 2>/dev/null \
+	&& echo $$p && break; done)
+BIN := .venv/bin
+READY := .venv/.ready
+# Tests that start servers, browsers or whole campaigns run one after the other.
+PARALLEL ?= 2
+
+.PHONY: help demo test test-fast test-vllm check format docs lock clean
+.DEFAULT_GOAL := help
+
+help:
+	@sed -n 's/^# make /make /p' Makefile
+	@echo "make test-fast   the tests without the real vLLM"
+	@echo "make test-vllm   only the tests with the real vLLM"
+	@echo "make format      format the code"
+	@echo "make docs        build the documentation into docs/_build"
+	@echo "make lock        resolve the dependencies anew into requirements.lock"
+	@echo "make clean       remove what make made here"
+
+$(READY): requirements.lock pyproject.toml
+	@[ -n "$(PYTHON)" ] || { echo "batchgate needs Python 3.11, 3.12 or 3.13; set PYTHON=/path/to/python3.11"; exit 2; }
+	@echo "making .venv with $(PYTHON), about a minute"
+	@[ -x $(BIN)/python ] || $(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+	@touch $(READY)
+
+demo: $(READY)
+	@$(BIN)/batchgate vllm-env
+	@$(BIN)/batchgate run campaigns/orbits --slots 2 --workers 1
+
+test: $(READY)
+	@tests/tools.sh
+	$(BIN)/python -m coverage erase
+	$(BIN)/python -m pytest -m "not vllm" -n $(PARALLEL) --dist loadgroup --cov --cov-report=
+	$(BIN)/python -m coverage report --fail-under=100 --include="$$(cat tests/fully-covered.txt | paste -sd,)"
+	$(BIN)/python -m pytest -m vllm
+
+test-fast: $(READY)
+	$(BIN)/python -m pytest -m "not vllm" -n $(PARALLEL) --dist loadgroup
+
+test-vllm: $(READY)
+	$(BIN)/python -m pytest -m vllm
+
+check: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/python -m mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m sphinx -W -q -b html docs docs/_build/html
+
+format: $(READY)
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+docs: $(READY)
+	$(BIN)/python -m sphinx -W -b html docs docs/_build/html
+	@echo "open docs/_build/html/index.html"
+
+# The lock names versions and hashes and no index: whichever index pip is set to is used.
+lock:
+	$(BIN)/python -m pip install --quiet uv
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+		--no-header --extra branin --extra orbits --extra otlp --extra surrogate --group dev \
+		--output-file requirements.lock pyproject.toml
+
+clean:
+	rm -rf .venv docs/_build build dist .coverage .mypy_cache .pytest_cache .ruff_cache .hypothesis

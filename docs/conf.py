@@ -1,0 +1,107 @@
+"""How the documentation is built: `sphinx-build -W docs docs/_build/html`."""
+# ruff: noqa: PLR0917 - Sphinx calls its handlers with six arguments by place
+
+import json
+from importlib.metadata import version as version_of
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+from sphinx.application import Sphinx
+
+project = "batchgate"
+author = "the batchgate developers"
+version = release = version_of("batchgate")
+
+# No network is needed to build it: there is no intersphinx.
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+exclude_patterns = ["_build"]
+html_theme = "furo"
+html_title = "batchgate"
+html_copy_source = False
+html_show_sourcelink = False
+
+myst_heading_anchors = 3
+
+# Docstrings write code in single backticks.
+default_role = "code"
+# The fields of a class stand in its `Attributes:` block and are not told twice.
+napoleon_use_ivar = True
+autodoc_default_options = {"members": True, "exclude-members": "model_config"}
+autodoc_type_aliases = {name: name for name in ("Producer", "Checks", "Fallback", "Feedback")}
+autodoc_member_order = "bysource"
+python_use_unqualified_type_names = True
+
+
+def setup(app: Sphinx) -> None:
+    """Connect the functions below; napoleon stands between at 500."""
+    app.connect("autodoc-process-docstring", add_rules, priority=400)
+    app.connect("autodoc-process-docstring", keep_text, priority=400)
+    app.connect("autodoc-process-docstring", put_text_back, priority=600)
+    app.connect("autodoc-process-signature", hide_fields)
+
+
+def add_rules(
+    app: Sphinx, what: str, name: str, obj: Any, options: object, lines: list[str]
+) -> None:
+    """Tell the default and the bounds of a pydantic model's fields in its `Attributes:` block."""
+    if what != "class" or not issubclass(obj, BaseModel):
+        return
+    told: list[str] = []
+    rules = ""
+    for line in [*lines, ""]:
+        field = obj.model_fields.get(line.strip().partition(":")[0])
+        if rules and (field or not line.strip()):
+            told.append(f"        {rules}")
+            rules = ""
+        if field:
+            rules = rules_of(field)
+        told.append(line)
+    lines[:] = told
+
+
+def rules_of(field: FieldInfo) -> str:
+    """Return a field's bounds and default as a sentence."""
+    words = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
+    rules = [
+        f"{word} {getattr(rule, key):g}"
+        for rule in field.metadata
+        for key, word in words.items()
+        if hasattr(rule, key)
+    ]
+    default = None if field.is_required() else field.get_default(call_default_factory=True)
+    match default:
+        case bool() | int() | float() | str():
+            rules.append(f"default `{json.dumps(default)}`")
+        case Path():
+            rules.append(f"default `{default}`")
+    return ", ".join(rules).capitalize() + "." if rules else ""
+
+
+kept: dict[str, list[str]] = {}
+
+
+def keep_text(
+    app: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str]
+) -> None:
+    """Keep what napoleon would take for something else."""
+    if name == "batchgate.errors":
+        lines[:] = ["::", "", *(f"   {line}" for line in lines)]  # a drawn tree
+    if what in {"attribute", "data", "property"}:
+        # Napoleon takes what stands before a colon in the first line for a type.
+        kept[name] = list(lines)
+
+
+def put_text_back(
+    app: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str]
+) -> None:
+    """Put back what was kept."""
+    lines[:] = kept.pop(name, lines)
+
+
+def hide_fields(
+    app: Sphinx, what: str, name: str, obj: Any, *rest: object
+) -> tuple[str, None] | None:
+    """Leave out a pydantic model's signature, which repeats every field with all of its rules."""
+    return ("", None) if what == "class" and issubclass(obj, BaseModel) else None

@@ -1,0 +1,75 @@
+"""`batchgate summary`, `report` and `verify`: a run after the fact, from its files alone."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from ..errors import ConfigError
+from ..ledger import check_run
+from ..review import open_run, summarise, write_report
+from . import exits
+
+run_argument = click.argument(
+    "run", type=click.Path(path_type=Path, exists=True, file_okay=False), metavar="RUN"
+)
+
+
+@click.command()
+@run_argument
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@exits.reported
+def summary(run: Path, *, as_json: bool) -> None:
+    """Tell what happened in RUN: decisions, rejections, jobs, the best result, where time went."""
+    told = summarise(open_run(_run(run)))
+    if as_json:
+        click.echo(json.dumps(told.to_json(), indent=2, allow_nan=False))
+    else:
+        Console().print(told)
+
+
+@click.command()
+@run_argument
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="RUN/report.html by default.",
+)
+@exits.reported
+def report(run: Path, *, output: Path | None) -> None:
+    """Write RUN's report: one HTML file that needs no network."""
+    click.echo(write_report(_run(run), output))
+
+
+@click.command()
+@run_argument
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@exits.reported
+def verify(run: Path, *, as_json: bool) -> None:
+    """Check that RUN's record is whole: its hash chain, its order, and what its jobs refer to.
+
+    Exit code 1 when anything is found.
+    """
+    findings = check_run(_run(run))
+    if as_json:
+        click.echo(json.dumps([vars_of(f) for f in findings], indent=2))
+    else:
+        for finding in findings:
+            click.echo(f"{finding.where}: {finding.kind}: {finding.message}")
+        click.echo("the record is whole" if not findings else f"{len(findings)} findings")
+    raise SystemExit(exits.FAILED if findings else exits.FINISHED)
+
+
+def vars_of(finding: object) -> dict[str, str]:
+    """Return a finding's fields as text."""
+    return {name: str(getattr(finding, name)) for name in ("kind", "where", "message")}
+
+
+def _run(folder: Path) -> Path:
+    if not (folder / "ledger").is_dir():
+        raise ConfigError(f"{folder} holds no run: it has no ledger")
+    return folder

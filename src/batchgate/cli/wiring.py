@@ -1,0 +1,203 @@
+"""What `batchgate run` puts together: server, producer, execution side, ledger, trace, runner."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import signal
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..campaign import Campaign
+from ..errors import ConfigError, LedgerMismatchError, SurrogateError
+from ..flow import end_orphans, open_flow
+from ..ledger import Ledger, read
+from ..producers import Endpoint, ModelServer, VllmProducer, VllmServer
+from ..producers.environment import MODEL, find
+from ..runner import Model, Recorder, Runner, Stop
+from ..settings import Settings
+from ..state import State
+from ..surrogates import propose
+from ..tracing import open_tracing
+from .progress import Progress
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Signals on which a run stops in order, so that the next one goes on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """All that is decided before anything starts.
+
+    Attributes:
+        campaign: What to run.
+        folder: The run's directory.
+        settings: The site's settings.
+        ask_model: Whether a model proposes; else the surrogate does it all.
+    """
+
+    campaign: Campaign
+    folder: Path
+    settings: Settings
+    ask_model: bool
+
+
+def model_server(plan: Plan, say: Callable[[str], None]) -> ModelServer:
+    """Return the server that the settings name: one that runs already, or one to start.
+
+    Raises:
+        ConfigError: There is none; the message says how to get one.
+    """
+    settings = plan.settings
+    restarts = plan.campaign.spec.failure.server_restarts
+    if settings.endpoint is not None:
+        if settings.model is None:
+            raise ConfigError("--endpoint needs --model, the name under which it serves the model")
+        return Endpoint(
+            url=settings.endpoint,
+            model=settings.model,
+            api_key_env=settings.api_key_env,
+            restarts=restarts,
+            progress=say,
+        )
+    environment = find()
+    path = settings.model or (str(environment.model) if environment else None)
+    command = settings.vllm_command or (environment.command if environment else None)
+    if command is None and shutil.which("vllm") is not None:
+        command = ("vllm", "serve")
+    if path is None or command is None:
+        missing = "model" if path is None else "vLLM"
+        raise ConfigError(
+            f"there is no {missing} to ask. Make a small one with `batchgate vllm-env`, or give "
+            "--model FOLDER and vllm_command, or --endpoint URL, or --producer none"
+        )
+    own = environment is not None and command == environment.command
+    flags = environment.flags if environment and own else ()
+    return VllmServer(
+        path=path,
+        model=MODEL if settings.model is None else "",
+        command=command,
+        flags=flags if settings.vllm_args is None else settings.vllm_args,
+        env={**(environment.variables if environment and own else {}), **settings.vllm_env},
+        log=plan.folder / "server.log",
+        restarts=restarts,
+        progress=say,
+    )
+
+
+def model(plan: Plan, server: ModelServer) -> Model:
+    """Return the model behind a server.
+
+    Raises:
+        ConfigError: The campaign cannot be asked of a model; nothing has been started.
+    """
+
+    def connect(ready: ModelServer) -> VllmProducer:
+        return VllmProducer(
+            ready.url, ready.model, plan.campaign, api_key_env=plan.settings.api_key_env
+        )
+
+    # Made once for nothing, so that a campaign that cannot be asked is refused now.
+    trial = VllmProducer("http://127.0.0.1", server.model, plan.campaign)
+    return Model(trial.name, server=server, connect=connect)
+
+
+async def run(plan: Plan, progress: Progress) -> Stop | None:
+    """Run a campaign to its end, or until a signal suspends it (`None`).
+
+    Raises:
+        BatchGateError: As the parts say; the exit code tells which.
+    """
+    name = _run_name(plan)
+    try_surrogate(plan.campaign)
+    server = model_server(plan, progress.say) if plan.ask_model else None
+    proposer = model(plan, server) if server is not None else None
+    with Ledger.open(plan.folder / "ledger", run=name) as ledger, _traced(plan, ledger):
+        recorder = Recorder(ledger, State.of(ledger.entries), progress.observe)
+        if ended := await end_orphans(name, grace_s=plan.settings.grace_s):
+            progress.say(f"ended {len(ended)} processes that an earlier life left running")
+        async with contextlib.AsyncExitStack() as stack:
+            flow = await stack.enter_async_context(
+                open_flow(
+                    workers=plan.settings.workers,
+                    jobs=plan.settings.slots,
+                    work_dir=plan.folder / "flow" / ledger.path.stem,
+                    marker=name,
+                    grace_s=plan.settings.grace_s,
+                )
+            )
+            if server is not None:
+                stack.push_async_callback(server.stop)
+            runner = Runner(
+                plan.campaign,
+                recorder,
+                flow,
+                plan.folder,
+                slots=plan.settings.slots,
+                model=proposer,
+                settings=plan.settings.model_dump(mode="json"),
+            )
+            with _suspended_by_signals(runner):
+                return await runner.run()
+
+
+@contextlib.contextmanager
+def _suspended_by_signals(runner: Runner) -> Iterator[None]:
+    loop = asyncio.get_running_loop()
+    for number in SIGNALS:
+        loop.add_signal_handler(number, runner.suspend, signal.Signals(number).name)
+    try:
+        yield
+    finally:
+        # A second signal while things are being ended must not leave half of them behind.
+        for number in SIGNALS:
+            loop.add_signal_handler(number, lambda: None)
+
+
+@contextlib.contextmanager
+def _traced(plan: Plan, ledger: Ledger) -> Iterator[None]:
+    resource = {"campaign.name": plan.campaign.spec.campaign.name}
+    for variable, attribute in (
+        ("SLURM_JOB_ID", "slurm.job.id"),
+        ("SLURM_RESTART_COUNT", "slurm.job.restart_count"),
+        ("SLURM_JOB_PARTITION", "slurm.job.partition"),
+    ):
+        if value := os.environ.get(variable):
+            resource[attribute] = value
+    with open_tracing(
+        plan.folder,
+        segment=ledger.path.stem,
+        resource=resource,
+        endpoint=plan.settings.otlp_endpoint,
+    ) as telemetry:
+        telemetry.install()
+        yield
+
+
+def _run_name(plan: Plan) -> str:
+    """Return the name of the run in a directory, a new one for an empty directory."""
+    campaign = plan.campaign.spec.campaign.name
+    first = next(read(plan.folder / "ledger"), None) if (plan.folder / "ledger").exists() else None
+    if first is None:
+        return f"{campaign}-{uuid.uuid4().hex[:8]}"
+    name: str = first.event.run  # type: ignore[union-attr] # a ledger begins with its opening
+    if not name.startswith(f"{campaign}-"):
+        raise LedgerMismatchError(
+            f"{plan.folder} holds run {name!r}, not one of campaign {campaign!r}; "
+            "choose another run directory"
+        )
+    return name
+
+
+def try_surrogate(campaign: Campaign) -> None:
+    """Ask the surrogate once, so that a missing library or a misspelt generator is found now.
+
+    Raises:
+        ConfigError: The generator cannot be loaded or made.
+    """
+    with contextlib.suppress(SurrogateError):
+        propose(campaign, observations=(), n=1, batch_number=0)

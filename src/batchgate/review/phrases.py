@@ -1,0 +1,85 @@
+"""Figures as sentences, the same ones on a terminal and on a page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from . import text
+from .figures import Best, Ending, Rank, VerifierCount
+from .stats import wilson
+
+_ENDINGS = {
+    "stopped": "Finished",
+    "failed": "Ended by failures",
+    "suspended": "Suspended",
+    "closed": "Ended without a stop rule",
+    "open": "No end recorded",
+    "empty": "Empty",
+}
+_REASKS = {
+    "accepted": "accepted",
+    "repeated": "the same value again",
+    "same_check": "rejected by the same check",
+    "other_check": "rejected by another check",
+    "unjudged": "not judged",
+}
+
+
+def ended(ending: Ending) -> str:
+    """Say how a run ended, in a few words: `Finished by the rule 'jobs'`."""
+    return _ENDINGS[ending.how] + (f" by the rule {ending.rule!r}" if ending.rule else "")
+
+
+def origin(best: Best) -> str:
+    """Say where the best result came from, and how far it improved."""
+    return (
+        f"from the {best.source}; the first feasible one was {best.first:.6g}, "
+        f"{'lower' if best.minimise else 'higher'} is better"
+    )
+
+
+def reasks(counts: Mapping[str, int]) -> str:
+    """Say what followed a rejection; empty when nothing did."""
+    told = (f"{counts[key]} {phrase}" for key, phrase in _REASKS.items() if key in counts)
+    return f"After a rejection the next attempt was: {', '.join(told)}." if counts else ""
+
+
+def verdicts(count: VerifierCount) -> str:
+    """Say how often a verifier let pass and refused, and what the jobs found."""
+    return (
+        f"Verifier {count.name} let pass: "
+        f"{count.passed_good} feasible, {count.passed_bad} not, {count.passed_unknown} unknown; "
+        f"refused: "
+        f"{count.refused_good} feasible, {count.refused_bad} not, {count.refused_unknown} unknown."
+    )
+
+
+def verifier(count: VerifierCount) -> str:
+    """Say whether a verifier was right, as far as jobs can tell."""
+    known = count.passed_good + count.passed_bad
+    low, high = wilson(count.passed_good, known)
+    told = [_rank(rank) for rank in count.ranks] or ["It measures nothing that the jobs measure."]
+    if known:
+        told.insert(
+            0,
+            f"Of {known} candidates that it let pass and whose job was judged, "
+            f"{count.passed_good} were feasible: {count.passed_good / known:.0%} "
+            f"(95 % interval {low:.0%} to {high:.0%}).",
+        )
+    return " ".join(told)
+
+
+def _rank(rank: Rank) -> str:
+    if rank.spearman is None:
+        return f"{rank.observable}: {rank.pairs} pairs do not tell how it ranks."
+    poor = "; it does not rank as the jobs do" if rank.poor else ""
+    told = f"Spearman {rank.spearman:.2f} with the job's over {rank.pairs} pairs"
+    return f"{rank.observable}: {told}{poor}."
+
+
+def measured(values: Mapping[str, object], units: Mapping[str, str]) -> dict[str, str]:
+    """Return values as text, with their units where they have any."""
+    return {
+        name: f"{text.scalar(value)} {units.get(name, '')}".strip()
+        for name, value in values.items()
+    }

@@ -1,0 +1,138 @@
+"""The page of a report: what a reader wants to know the morning after, top to bottom.
+
+How it ended and what to know first; what was found; what the gate did; where time and node-hours
+went; whether the verifiers were right; what broke; every attempt.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from importlib import resources
+
+from .. import phrases, text
+from ..figures import Summary
+from ..record import RunRecord
+from ..summary import summarise
+from . import sections
+from .html import Content, Markup, tag
+
+
+def page(record: RunRecord) -> str:
+    """Return a run's report as one HTML document that needs nothing else.
+
+    The same record gives the same bytes. Scripts and styles are allowed by their hashes only, so
+    that nothing in the record could act even if it were not escaped.
+    """
+    figures = summarise(record)
+    style, script = _asset("page.css"), _asset("page.js")
+    policy = (
+        f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(script)}; "
+        "base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'"
+    )
+    head = tag(
+        "head",
+        tag("meta", charset="utf-8"),
+        tag("meta", http_equiv="Content-Security-Policy", content=policy),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("meta", name="color-scheme", content="light dark"),
+        tag("meta", name="referrer", content="no-referrer"),
+        tag("title", f"{figures.campaign or 'Campaign'}: report of {figures.run or 'a run'}"),
+        tag("style", Markup(style)),
+    )
+    body = tag("body", _header(record, figures), _main(record, figures))
+    document = tag("html", head, body, tag("script", Markup(script)), lang="en")
+    return f"<!doctype html>\n{document}\n"
+
+
+def _asset(name: str) -> str:
+    return resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
+
+
+def _hash(source: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(source.encode()).digest()).decode()}'"
+
+
+def _main(record: RunRecord, figures: Summary) -> Markup:
+    return tag(
+        "main",
+        _section("Results", sections.results(record, figures)),
+        _section("Decisions", sections.decisions(record, figures)),
+        _section("Checks", sections.checks(figures)),
+        _section("Time", sections.time(record, figures)),
+        _section("Node-hours", sections.node_hours(figures)),
+        _section("Verifiers and results", sections.verifiers(figures)),
+        _section("Failures", sections.failures(record)),
+        _section("Attempts", sections.attempts(record)),
+    )
+
+
+def _section(title: str, content: Content) -> Markup:
+    name = title.lower().replace(" ", "-")
+    return tag("section", tag("h2", title, id=name), content, aria_labelledby=name)
+
+
+def _header(record: RunRecord, figures: Summary) -> Markup:
+    return tag(
+        "header",
+        tag("h1", figures.title or figures.campaign or "A run that never started"),
+        _ending(figures),
+        [tag("p", warning, class_="warning", role="note") for warning in figures.warnings],
+        _cards(figures),
+        _facts(record, figures),
+    )
+
+
+def _ending(figures: Summary) -> Markup:
+    ending = figures.ending
+    reason = f": {ending.reason}" if ending.reason else ""
+    return tag(
+        "p",
+        tag("strong", phrases.ended(ending)),
+        text.clipped(reason, 500),
+        tag("span", f" Newest event: {text.instant(ending.at)}.", class_="quiet"),
+        class_=f"ending {ending.how}",
+    )
+
+
+def _cards(figures: Summary) -> Markup:
+    best, slots = figures.best, figures.slots
+    ended = sum(count for word, count in figures.jobs.items() if word != "running")
+    lives = "1 runner" if figures.lives == 1 else f"{figures.lives} runners, one after the other"
+    cards = (
+        (
+            f"Best {best.objective}" if best else "Best result",
+            f"{best.value:.6g}" if best else "none",
+            phrases.origin(best) if best else "",
+        ),
+        ("Decisions", str(sum(figures.decisions.values())), text.words(figures.decisions)),
+        ("Jobs ended", str(ended), text.words(figures.jobs)),
+        (
+            "Node-hours charged",
+            text.hours(figures.node_h.charged),
+            f"of {text.hours(figures.node_h.granted)} granted",
+        ),
+        ("Slots busy", text.share(slots.busy_share), f"of the time of {slots.slots} slots"),
+        ("Wall time", text.span(figures.wall_s), lives),
+    )
+    told = (
+        tag("div", tag("dt", name), tag("dd", value), tag("dd", note, class_="quiet"))
+        for name, value, note in cards
+    )
+    return tag("dl", told, class_="cards")
+
+
+def _facts(record: RunRecord, figures: Summary) -> Markup:
+    models = dict.fromkeys(attempt.model for attempt in record.attempts if attempt.model)
+    facts = {
+        "Run": figures.run,
+        "Campaign": f"{figures.campaign} {record.state.digest[:12]}".strip(),
+        "Started": text.instant(figures.started_at),
+        "batchgate": record.version,
+        "Seed": str(record.seed),
+        "Producer": record.lives[-1].producer if record.lives else "",
+        "Model": text.clipped(", ".join(models), 300),
+        "Tokens": f"{figures.input_tokens:,} in, {figures.output_tokens:,} out",
+        "Ledger": f"{record.events:,} events",
+    }
+    return sections.pairs({name: value for name, value in facts.items() if value})

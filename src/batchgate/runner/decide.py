@@ -1,0 +1,287 @@
+"""One decision: ask, judge, ask again, or take the surrogate's candidates.
+
+`accept` runs the loop; here its producer, checks and fallback are made such that each step is an
+event. Failures end the decision as the campaign's failure rule says: a producer that failed does
+not idle the nodes, so the surrogate's candidates are taken; a check, a verifier or a surrogate
+that failed lets nothing through.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Any
+
+from opentelemetry import trace
+from opentelemetry.trace import SpanContext, format_span_id, format_trace_id
+from pydantic import ValidationError
+
+from ..accept import accept
+from ..answer import Producer
+from ..campaign import Campaign, Candidate, Proposal
+from ..decision import Attempt, Fail, Rejected, Ruling, verdict_of
+from ..errors import (
+    ConfigError,
+    FlowError,
+    LedgerError,
+    ProducerError,
+    SurrogateError,
+    VerifierError,
+)
+from ..events import (
+    AttemptStarted,
+    Chosen,
+    DecisionMade,
+    DecisionOpened,
+    Disposition,
+    FailureKind,
+    FailureRecorded,
+    ProposalMade,
+    ProposalRejected,
+    SurrogateAsked,
+)
+from ..plain import plain
+from ..state import Past
+from ..surrogates import propose
+from .recorder import Recorder
+from .twins import Twins
+from .verify import Judges, Turn
+
+FATAL = (LedgerError, FlowError, ConfigError)
+"""Errors after which no decision can be made at all."""
+
+MAX_VALUE_CHARS = 64 * 1024
+"""Longest rejected answer that the ledger keeps."""
+
+
+@dataclass(slots=True)
+class Decider:
+    """Makes decisions, any number at once.
+
+    Attributes:
+        campaign: Whose space, checks and fallback.
+        recorder: Where events go.
+        judges: Makes the checks.
+        spans: Span of each decision's last attempt, for the jobs that follow from it.
+    """
+
+    campaign: Campaign
+    recorder: Recorder
+    judges: Judges
+    spans: dict[int, SpanContext] = field(default_factory=dict)
+    _claimed: list[Candidate] = field(default_factory=list)
+    _surrogate: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    async def ask(self, number: int, producer: Producer) -> None:
+        """Make a decision by asking the producer; one that is open already goes on.
+
+        Args:
+            number: The decision.
+            producer: Whom to ask.
+
+        Raises:
+            LedgerError, FlowError, ConfigError: Nothing can be decided any more.
+        """
+        state, ask = self.recorder.state, self.campaign.spec.producer
+        if number not in state.decisions:
+            self.recorder.record(DecisionOpened(decision=number))
+        earlier = state.decisions[number]
+        turn = Turn(number, attempt=earlier.spent)
+        left = ask.attempts - earlier.spent
+        if left < 1:
+            await self.fall_back(number, ask.batch, cause="rejected")
+            return
+        try:
+            outcome = await accept(
+                lambda previous: self._propose(producer, turn, previous),
+                checks=self.judges.checks(turn),
+                attempts=left,
+                fallback=lambda: self._batch(ask.batch),
+                name=self.campaign.spec.campaign.name,
+                history=[self._attempt(i, p) for i, p in enumerate(earlier.attempts, start=1)],
+            )
+        except FATAL:
+            raise
+        except ProducerError as exc:
+            self._fail("producer", exc.kind, exc, turn)
+            await self.fall_back(number, ask.batch, cause="producer")
+        except VerifierError as exc:
+            self._fail("verifier", exc.end, exc, turn)
+            self._close(turn, "failed", cause="verifier")
+        except SurrogateError as exc:
+            self._fail("surrogate", "exhausted", exc, turn)
+            self._close(turn, "failed", cause="surrogate")
+        except Exception as exc:  # noqa: BLE001 - a campaign's own code; a broken check is no pass
+            self._fail("check", turn.stage, exc, turn)
+            self._close(turn, "failed", cause="check")
+        else:
+            points = outcome.value.points()
+            fallback = outcome.disposition == "fallback"
+            self._close(
+                turn,
+                "fallback" if fallback else "accepted",
+                points,
+                cause="rejected" if fallback else "",
+            )
+
+    async def fall_back(self, number: int, count: int, *, cause: str) -> None:
+        """Close a decision with the surrogate's candidates.
+
+        Args:
+            number: The decision; opened here when it is not.
+            count: Candidates wanted.
+            cause: Why the producer's were not taken.
+        """
+        if number not in self.recorder.state.decisions:
+            self.recorder.record(DecisionOpened(decision=number, source="surrogate"))
+        turn = Turn(number, attempt=self.recorder.state.decisions[number].spent)
+        try:
+            batch = await self._batch(count)
+        except SurrogateError as exc:
+            self._fail("surrogate", "exhausted", exc, turn)
+            self._close(turn, "failed", cause="surrogate")
+        except FATAL:
+            raise
+        except Exception as exc:  # noqa: BLE001 - a foreign generator, or a campaign's check in it
+            self._fail("surrogate", type(exc).__name__, exc, turn)
+            self._close(turn, "failed", cause="surrogate")
+        else:
+            self._close(turn, "fallback", batch.points(), cause=cause)
+
+    def abandon(self, number: int, *, cause: str) -> None:
+        """Close an open decision because the run stops."""
+        self._close(Turn(number), "abandoned", cause=cause)
+
+    async def _propose(
+        self, producer: Producer, turn: Turn, previous: Sequence[Attempt[Proposal]]
+    ) -> Proposal:
+        turn.attempt += 1
+        turn.stage = "producer"
+        context = trace.get_current_span().get_span_context()
+        self.spans[turn.decision] = context
+        self.recorder.record(
+            AttemptStarted(
+                decision=turn.decision,
+                attempt=turn.attempt,
+                trace_id=format_trace_id(context.trace_id) if context.is_valid else "",
+                span_id=format_span_id(context.span_id) if context.is_valid else "",
+            )
+        )
+        # An attempt is spent even if the answer kills this process.
+        await self.recorder.commit()
+        began = perf_counter()
+        try:
+            answer = await producer.propose(
+                decision=turn.decision,
+                results=tuple(self.recorder.state.observations()),
+                previous=previous,
+            )
+        except (Rejected, ValidationError) as exc:
+            self._reject(turn, exc, perf_counter() - began)
+            raise
+        self.recorder.record(
+            ProposalMade(
+                decision=turn.decision,
+                attempt=turn.attempt,
+                proposal=plain(answer.proposal),
+                response_id=answer.response_id,
+                model=answer.model,
+                temperature=answer.temperature,
+                input_tokens=answer.usage.get("input_tokens", 0),
+                output_tokens=answer.usage.get("output_tokens", 0),
+                samples_valid=answer.samples_valid,
+                samples_total=answer.samples_total,
+                elapsed_s=perf_counter() - began,
+            )
+        )
+        return answer.proposal
+
+    def _reject(self, turn: Turn, exc: Rejected | ValidationError, elapsed_s: float) -> None:
+        by = "schema" if isinstance(exc, ValidationError) else "producer"
+        verdict = verdict_of(exc, by=by)
+        value = exc.value if isinstance(exc, Rejected) else None
+        if isinstance(value, str):
+            value = value[:MAX_VALUE_CHARS]
+        self.recorder.record(
+            ProposalRejected(
+                decision=turn.decision,
+                attempt=turn.attempt,
+                stage=verdict.check or by,
+                reasons=verdict.reasons,
+                value=plain(value),
+                elapsed_s=elapsed_s,
+            )
+        )
+
+    async def _batch(self, count: int) -> Proposal:
+        """Ask the surrogate; one at a time, so that no two batches hold twins."""
+        async with self._surrogate:
+            state, began = self.recorder.state, perf_counter()
+            observations = tuple(state.observations())
+            batch = state.batches
+            twins = Twins.now(self.campaign, state, self._claimed)
+            points = await asyncio.to_thread(
+                propose,
+                self.campaign,
+                observations=observations,
+                n=count,
+                batch_number=batch,
+                avoid=twins.has,
+            )
+            self._claimed += points
+            self.recorder.record(
+                SurrogateAsked(
+                    batch=batch,
+                    observations=len(observations),
+                    candidates=len(points),
+                    elapsed_s=perf_counter() - began,
+                )
+            )
+        model = self.campaign.candidate_model
+        return Proposal(candidates=[model(**point) for point in points])
+
+    def _close(
+        self,
+        turn: Turn,
+        disposition: Disposition,
+        points: Sequence[Mapping[str, Any]] = (),
+        *,
+        cause: str = "",
+    ) -> None:
+        space, state = self.campaign.space, self.recorder.state
+        self.recorder.record(
+            DecisionMade(
+                decision=turn.decision,
+                disposition=disposition,
+                attempts=state.decisions[turn.decision].spent,
+                candidates=tuple(
+                    Chosen(fingerprint=space.fingerprint(p), candidate=dict(p)) for p in points
+                ),
+                cause=cause,
+            )
+        )
+        if disposition == "fallback":
+            self._claimed = [c for c in self._claimed if c not in points]
+
+    def _fail(self, kind: FailureKind, what: str, exc: BaseException, turn: Turn) -> None:
+        self.recorder.record(
+            FailureRecorded(
+                kind=kind,
+                what=what,
+                message=f"{type(exc).__name__}: {exc}"[:2000],
+                decision=turn.decision,
+                attempt=turn.attempt or None,
+            )
+        )
+
+    def _attempt(self, index: int, past: Past) -> Attempt[Any]:
+        """Give an attempt of an earlier life back as the producer knew it."""
+        value: Any = past.proposal
+        with contextlib.suppress(ValidationError):  # what was no proposal stays what it is
+            value = self.campaign.proposal_model.model_validate(past.proposal)
+        reasons = past.reasons or ("the runner was stopped while this was judged",)
+        ruling = Ruling(past.rejected_by, stage=0, hard=True, verdict=Fail(*reasons))
+        return Attempt.judged(index, value, [ruling])

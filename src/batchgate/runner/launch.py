@@ -1,0 +1,322 @@
+"""One job, from plan to settled result.
+
+`JobPlanned` is on the disk, with its reservation, before anything is launched. The job's own
+result file, written atomically, is the only proof that it succeeded: an exit code of 0 proves
+nothing, and a result that is there counts whatever became of the process or of the runner.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from opentelemetry import trace
+from opentelemetry.trace import Link, SpanContext
+
+from ..campaign import Campaign, Level, unmet
+from ..carrier import environment
+from ..errors import LedgerWriteError
+from ..events import Chosen, JobEnded, JobPlanned, ResultAccepted, ResultRejected
+from ..job import End, Flow, FunctionTask, JobSpec, JobState, TaskEnd
+from ..plain import loads, plain
+from .recorder import Recorder
+
+MAX_RESULT_BYTES = 8 * 1024 * 1024
+"""Largest result file that is read; a result is a handful of numbers."""
+
+PARSE_TIMEOUT_S = 120.0
+"""Seconds that a campaign's `parse` may take."""
+
+tracer = trace.get_tracer("batchgate")
+
+
+@dataclass(frozen=True, slots=True)
+class Launcher:
+    """Plans, runs and settles jobs.
+
+    Attributes:
+        campaign: Its last level says what a job is.
+        recorder: Where its life is written down.
+        flow: Where it runs.
+        folder: The run's directory; each job gets `jobs/<id>` in it.
+    """
+
+    campaign: Campaign
+    recorder: Recorder
+    flow: Flow
+    folder: Path
+
+    @property
+    def level(self) -> Level:
+        """The level that spends the allocation."""
+        return self.campaign.spec.job
+
+    def plan(self, decision: int, chosen: Chosen) -> JobPlanned | None:
+        """Reserve a job's worst case and write down that it is about to be launched.
+
+        Nothing is awaited between looking at what is left and reserving it, so that any number
+        of decisions at once cannot overshoot the grant.
+
+        Returns:
+            The plan, or `None` when the node-hours that are free now are too few for it.
+        """
+        level, state = self.level, self.recorder.state
+        if level.node_h > state.free_node_h:
+            return None
+        attempt = 1 + len(state.runs.get(chosen.fingerprint, ()))
+        planned = JobPlanned(
+            job=f"d{decision:05d}-{chosen.fingerprint[:8]}-{attempt}",
+            decision=decision,
+            fingerprint=chosen.fingerprint,
+            candidate=chosen.candidate,
+            level=level.name,
+            attempt=attempt,
+            reserved_node_h=level.node_h,
+            walltime_s=level.timeout_s,
+        )
+        appended = self.recorder.record(planned)
+        folder = self.job_folder(planned.job)
+        _make(folder)
+        # Before the launch, so that the record cannot lose this line unnoticed: `verify` finds a
+        # job's folder whose event is missing.
+        anchor = {
+            "run": state.run,
+            "segment": appended.segment,
+            "seq": appended.entry.seq,
+            "hash": appended.hash,
+        }
+        write_atomically(folder / "gate.json", anchor)
+        write_atomically(folder / "candidate.json", plain(self.campaign.inputs(chosen.candidate)))
+        return planned
+
+    async def run(self, planned: JobPlanned, *, cause: SpanContext | None = None) -> None:
+        """Launch a planned job, wait for its end, and judge its result.
+
+        Cancelling it ends the job; the next life runs the candidate again.
+
+        Args:
+            planned: The plan.
+            cause: Span of the decision that let it through.
+        """
+        await self.recorder.commit()
+        links = [Link(cause)] if cause is not None and cause.is_valid else []
+        with tracer.start_as_current_span(
+            f"job {planned.level}",
+            links=links,
+            attributes={"batchgate.job": planned.job, "batchgate.decision": planned.decision},
+        ) as span:
+            try:
+                end = await self.flow.execute(self._spec(planned))
+            except BaseException:
+                self.settle(planned, TaskEnd(End.CANCELED, error="the run was suspended"))
+                raise
+            span.set_attribute("batchgate.job.end", end.end)
+            self.settle(planned, end)
+            await self.judge(planned)
+        await self.recorder.commit()
+
+    def settle(self, planned: JobPlanned, end: TaskEnd, *, adopted: bool = False) -> None:
+        """Turn a job's reservation into a charge."""
+        found = self.result_path(planned).is_file()
+        state = JobState.COMPLETED if found else _state(end.end)
+        error = end.error
+        if not found and end.end is End.COMPLETED:
+            error = "it exited with 0 and left no result"
+        self.recorder.record(
+            JobEnded(
+                job=planned.job,
+                state=state,
+                end=end.end,
+                exit_code=end.exit_code,
+                signal=end.signal,
+                error=error[:2000],
+                started_at=end.started_at,
+                ended_at=end.ended_at,
+                host=end.host,
+                charged_node_h=self.level.resources.nodes * end.elapsed_s / 3600,
+                adopted=adopted,
+                again=not found and self._again(planned, end.end),
+            )
+        )
+
+    async def judge(self, planned: JobPlanned) -> None:
+        """Judge the result of a job that completed: finite, converged, physical."""
+        job = self.recorder.state.jobs[planned.job]
+        if job.settled:
+            return
+        observables, reasons = await self._result(planned)
+        if not reasons:
+            reasons = tuple(unmet(self.level.accept, observables)) or self._unusable(observables)
+        if reasons:
+            rejected = ResultRejected(
+                job=planned.job,
+                fingerprint=planned.fingerprint,
+                reasons=reasons,
+                values=plain(dict(observables)),
+            )
+            self.recorder.record(rejected)
+            return
+        values = _numbers(observables)
+        feasible = not any(unmet(self.campaign.spec.constraints, values))
+        self.recorder.record(
+            ResultAccepted(
+                job=planned.job, fingerprint=planned.fingerprint, values=values, feasible=feasible
+            )
+        )
+
+    def job_folder(self, job: str) -> Path:
+        """Return a job's own folder."""
+        return self.folder / "jobs" / job
+
+    def result_path(self, planned: JobPlanned) -> Path:
+        """Return where a job leaves its result."""
+        return self.job_folder(planned.job) / "result.json"
+
+    def _again(self, planned: JobPlanned, end: End) -> bool:
+        """Whether a job without a result is worth another run."""
+        ends = [j.end.end for j in self.recorder.state.runs[planned.fingerprint] if j.end]
+        match end:
+            case End.CANCELED:
+                return True
+            case End.TIMED_OUT:
+                return False  # it would use up its walltime again
+            case End.UNKNOWN:
+                # Its runner or its node died. Mostly not its fault, but a job may be what killed it.
+                return ends.count(End.UNKNOWN) < self.campaign.spec.failure.losses
+            case _:
+                broken = [e for e in ends if e not in {End.CANCELED, End.UNKNOWN}]
+                return len(broken) < self.level.retries
+
+    def _spec(self, planned: JobPlanned) -> JobSpec:
+        level, folder = self.level, self.job_folder(planned.job)
+        resources = level.resources
+        return JobSpec(
+            id=planned.job,
+            argv=self._argv(planned, folder),
+            folder=folder,
+            walltime_s=level.timeout_s,
+            env={**environment(), "BATCHGATE_DECISION": str(planned.decision), **self._path()},
+            nodes=resources.nodes,
+            ranks=resources.ranks,
+            cores_per_rank=resources.cores_per_rank,
+            gpus_per_rank=resources.gpus_per_rank,
+        )
+
+    def _argv(self, planned: JobPlanned, folder: Path) -> tuple[str, ...]:
+        candidate, result = folder / "candidate.json", self.result_path(planned)
+        if self.level.command is not None:
+            known = {
+                "{candidate}": str(candidate),
+                "{result}": str(result),
+                "{python}": sys.executable,
+            }
+            return tuple(known.get(part, part) for part in self.level.command)
+        assert self.level.use is not None
+        write_atomically(folder / "args.json", plain(dict(self.level.args)))
+        where = ("--folder", str(self.campaign.folder)) if self.campaign.folder else ()
+        return (
+            sys.executable, "-m", "batchgate.flow.entry", *where, "--use", self.level.use,
+            "--candidate", str(candidate), "--args", str(folder / "args.json"),
+            "--result", str(result),
+        )  # fmt: skip
+
+    def _path(self) -> dict[str, str]:
+        # A campaign's command may be `python -m campaign`.
+        if self.campaign.folder is None:
+            return {}
+        parts = [str(self.campaign.folder), os.environ.get("PYTHONPATH", "")]
+        return {"PYTHONPATH": os.pathsep.join(filter(None, parts))}
+
+    async def _result(self, planned: JobPlanned) -> tuple[Mapping[str, Any], tuple[str, ...]]:
+        """Read a result; return its observables, or the reasons why it is none."""
+        path = self.result_path(planned)
+        try:
+            size = path.stat().st_size
+        except OSError as exc:
+            return {}, (f"the result cannot be read: {exc.strerror}",)
+        if size > MAX_RESULT_BYTES:
+            return {}, (f"the result has {size} bytes, at most {MAX_RESULT_BYTES} are read",)
+        if self.level.parse is None:
+            return _loaded(path)
+        # In a worker, because it reads what a simulation wrote, and may hang or crash on it.
+        end = await self.flow.call(
+            FunctionTask(
+                folder=self.campaign.folder,
+                use=self.level.parse,
+                value=str(path),
+                timeout_s=PARSE_TIMEOUT_S,
+            )
+        )
+        if end.end is not End.COMPLETED:
+            return {}, (f"parse: {end.error[:500] or end.end.value}",)
+        if not isinstance(end.value, Mapping):
+            return {}, (f"parse returned {type(end.value).__name__}, must be a mapping",)
+        return end.value, ()
+
+    def _unusable(self, observables: Mapping[str, Any]) -> tuple[str, ...]:
+        values = _numbers(observables)
+        objective, _ = self.campaign.spec.objective
+        wanted = (objective, *self.campaign.spec.constraints)
+        return tuple(
+            f"{name} is missing or not a finite number" for name in wanted if name not in values
+        )
+
+
+def _loaded(path: Path) -> tuple[Mapping[str, Any], tuple[str, ...]]:
+    try:
+        value = loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as exc:
+        return {}, (f"the result is no JSON: {str(exc)[:200]}",)
+    if not isinstance(value, Mapping):
+        return {}, (f"the result is {type(value).__name__}, must be a mapping",)
+    return value, ()
+
+
+def _numbers(observables: Mapping[str, Any]) -> dict[str, float]:
+    return {
+        str(name): float(value)
+        for name, value in observables.items()
+        if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    }
+
+
+def _state(end: End) -> JobState:
+    match end:
+        case End.CANCELED:
+            return JobState.CANCELED
+        case End.UNKNOWN:
+            return JobState.LOST
+        case _:
+            return JobState.FAILED
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as exc:
+        raise LedgerWriteError(f"{folder} cannot be made: {exc.strerror}") from exc
+
+
+def write_atomically(path: Path, value: Any) -> None:
+    """Write JSON such that a reader finds all of it or nothing, also after a crash.
+
+    Raises:
+        LedgerWriteError: The disk refused; whatever depends on the file must not happen.
+    """
+    scratch = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with scratch.open("w", encoding="ascii") as file:
+            json.dump(value, file, allow_nan=False)
+            file.flush()
+            os.fsync(file.fileno())
+        scratch.replace(path)
+    except OSError as exc:
+        raise LedgerWriteError(
+            f"{path} cannot be written: {exc.strerror}; free the disk and run again"
+        ) from exc

@@ -1,0 +1,461 @@
+"""A made-up night of a campaign: every kind of event, from a seed, without running anything.
+
+Branin's function stands for the expensive job, a blurred one for the verifier. The model errs,
+repeats itself and is sometimes down; jobs time out, crash and return rubbish; the first runner is
+killed, the second suspended, the third finishes.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from batchgate.campaign import CampaignSpec
+from batchgate.events import (
+    AttemptStarted,
+    CandidateHeld,
+    CheckJudged,
+    Chosen,
+    DecisionMade,
+    DecisionOpened,
+    Disposition,
+    Entry,
+    Event,
+    FailureRecorded,
+    JobEnded,
+    JobPlanned,
+    ProposalMade,
+    ProposalRejected,
+    ResultAccepted,
+    ResultRejected,
+    RunResumed,
+    RunStarted,
+    RunStopped,
+    RunSuspended,
+    SegmentClosed,
+    SegmentOpened,
+    ServerStarted,
+    ServerStopped,
+    SurrogateAsked,
+)
+from batchgate.job import End, JobState
+from batchgate.state import State
+
+START_AT = 1_780_000_000.0
+MODEL = "Qwen/Qwen3-4B-Instruct"
+
+
+def spec(**changes: Any) -> CampaignSpec:
+    raw: dict[str, Any] = {
+        "campaign": {"name": "branin", "title": "Lowest point of the Branin function", "seed": 3},
+        "variables": {
+            "x1": {"domain": [-5, 10], "unit": "mm", "about": "first"},
+            "x2": {"domain": [0, 15], "unit": "mm", "about": "second"},
+        },
+        "objectives": {"y": "MINIMIZE"},
+        "constraints": {"y": ["LESS_THAN", 150]},
+        "check": [{"use": "campaign:disc"}, {"use": "campaign:spacing", "name": "spacing"}],
+        "level": [
+            {"name": "coarse", "use": "campaign:coarse", "timeout_s": 20},
+            {"name": "fine", "use": "campaign:fine", "timeout_s": 600},
+        ],
+        "fallback": {},
+        "stop": {"node_h": 20},
+        "producer": {"attempts": 3, "rationale_chars": 400},
+    }
+    return CampaignSpec.model_validate(raw | changes)
+
+
+def branin(x1: float, x2: float, blur: float = 0.0) -> float:
+    b = 5.1 / (4 * math.pi**2) - 0.1 * blur
+    return (
+        (x2 - b * x1**2 + 5 / math.pi * x1 - 6) ** 2
+        + 10 * (1 - 1 / (8 * math.pi)) * math.cos(x1)
+        + 10
+    )
+
+
+class Script:
+    """Entries written by hand: `add` events, each a second after the one before."""
+
+    def __init__(self) -> None:
+        self.now_at = START_AT
+        self.entries: list[Entry] = []
+
+    def add(self, *events: Event, after_s: float = 1.0) -> Script:
+        for event in events:
+            self.now_at += after_s
+            seq, at_ns = len(self.entries), int(self.now_at * 1e9)
+            self.entries.append(Entry(seq=seq, at_ns=at_ns, event=event))
+        return self
+
+    def begin(self, **changes: Any) -> Script:
+        """Open the first life."""
+        return self.add(opened(1), started(**changes), after_s=0.0)
+
+
+def opened(segment: int) -> SegmentOpened:
+    return SegmentOpened(
+        run="branin-7",
+        segment=segment,
+        previous=f"{segment - 1:04d}.jsonl" if segment > 1 else "",
+        host=f"node{segment:02d}",
+        pid=4000 + segment,
+        slurm={"job_id": "98123", "restart_count": str(segment - 1)},
+    )
+
+
+def started(*, slots: int = 2, **changes: Any) -> RunStarted:
+    campaign = spec(**changes)
+    return RunStarted(
+        campaign=campaign.campaign.name,
+        digest=campaign.digest,
+        spec=campaign.model_dump(mode="json"),
+        version="0.1.0",
+        seed=3,
+        granted_node_h=campaign.stop.node_h,
+        slots=slots,
+        producer="vllm",
+    )
+
+
+def chosen(**candidate: float) -> Chosen:
+    return Chosen(fingerprint=spec().space.fingerprint(candidate), candidate=candidate)
+
+
+@dataclass
+class Night:
+    """Writes the night. `entries` has it."""
+
+    seed: int = 1
+    decisions: int = 60
+    slots: int = 3
+    entries: list[Entry] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.random = random.Random(self.seed)
+        self.spec = spec()
+        self.timeline: list[tuple[float, Event]] = []
+        self.free = [START_AT + 95.0] * self.slots
+        self.decision = self.jobs = self.batch = 0
+        self.launched: set[str] = set()
+        share = self.decisions // 3
+        self._live(1, START_AT, decisions=share)
+        killed_at = self._cut()
+        self._live(2, killed_at + 240, decisions=share)
+        at = self._end(RunSuspended(reason="SIGUSR1: 120 s before the end of the allocation"))
+        self._live(3, at + 900, decisions=self.decisions - 2 * share)
+        self._end(RunStopped(rule="jobs", reason=f"{self.jobs} jobs ended"))
+
+    # --- lives
+
+    def _live(self, life: int, at: float, *, decisions: int) -> None:
+        self._note(at, opened(life))
+        if life == 1:
+            self._note(at + 1, started(slots=self.slots))
+        else:
+            self._note(at + 1, RunResumed(version="0.1.0", slots=self.slots, producer="vllm"))
+        ready_at = at + 95
+        self._note(ready_at, ServerStarted(model=MODEL, elapsed_s=92.4))
+        self.free = [ready_at] * self.slots
+        self._take_up(at + 2)
+        decide_at = ready_at
+        for _ in range(decisions):
+            if min(self.free) < decide_at - 30:
+                self._surrogate(min(self.free) + 30)
+            decide_at = self._decide(decide_at)
+            decide_at = max(decide_at, min(self.free) - 45)
+
+    def _cut(self) -> float:
+        """Kill the runner in the middle of what it does."""
+        at = max(at for at, event in self.timeline if isinstance(event, AttemptStarted)) + 2
+        self.timeline = [(when, event) for when, event in self.timeline if when <= at]
+        self._write()
+        return at
+
+    def _end(self, last: Event) -> float:
+        at = max(*self.free, self.timeline[-1][0]) + 3
+        self._note(at - 1, ServerStopped(reason="the run ends"))
+        self._note(at, last)
+        self._note(at + 0.1, SegmentClosed())
+        self._write()
+        return at
+
+    def _take_up(self, at: float) -> None:
+        """Settle what the runner before left open."""
+        state = State.of(self.entries)
+        planned_at = {e.event.job: e.at for e in self.entries if isinstance(e.event, JobPlanned)}
+        for place, job in enumerate(state.running):
+            plan = job.plan
+            if place % 2:
+                lost = JobEnded(
+                    job=plan.job,
+                    state=JobState.LOST,
+                    end=End.UNKNOWN,
+                    error="its process is gone and it left no result",
+                    started_at=planned_at[plan.job] + 0.3,
+                    ended_at=state.updated_at,
+                    charged_node_h=plan.reserved_node_h,
+                    again=True,
+                )
+                self._note(at, lost)
+                self._launch(plan.decision, plan.candidate, at + 95, attempt=plan.attempt + 1)
+            else:
+                self._note(
+                    at,
+                    JobEnded(
+                        job=plan.job,
+                        state=JobState.COMPLETED,
+                        end=End.COMPLETED,
+                        exit_code=0,
+                        started_at=planned_at[plan.job] + 0.3,
+                        ended_at=at - 30,
+                        host="node01",
+                        charged_node_h=0.04,
+                        adopted=True,
+                    ),
+                )
+                self._result(plan.job, plan.candidate, at + 0.2)
+        for decision in state.open:
+            made = self._fallback(decision.number, at + 96, "rejected", spent=decision.spent)
+            self._run(decision.number, made.candidates, at + 97)
+
+    # --- decisions
+
+    def _decide(self, at: float) -> float:
+        self.decision += 1
+        number = self.decision
+        self._note(at, DecisionOpened(decision=number))
+        last: dict[str, Any] | None = None
+        for attempt in range(1, 4):
+            at += 0.1
+            self._note(at, AttemptStarted(decision=number, attempt=attempt))
+            if self.random.random() < 0.02:
+                return self._producer_fails(number, attempt, at)
+            at, last, passed = self._attempt(number, attempt, at, last)
+            if passed:
+                made = self._made(number, "accepted", [last], attempts=attempt)
+                self._note(at + 0.1, made)
+                self._run(number, made.candidates, at + 0.2)
+                return at + 0.3
+        made = self._fallback(number, at + 0.1, "rejected", spent=3)
+        self._run(number, made.candidates, at + 1)
+        return at + 1.1
+
+    def _producer_fails(self, number: int, attempt: int, at: float) -> float:
+        at += 60
+        failure = FailureRecorded(
+            kind="producer",
+            what="timeout",
+            message="no answer within 60 s",
+            decision=number,
+            attempt=attempt,
+        )
+        self._note(at, failure)
+        made = self._fallback(number, at + 0.1, "producer", spent=attempt)
+        self._run(number, made.candidates, at + 0.8)
+        self._note(at + 0.9, ServerStopped(reason="no answer to a health request"))
+        self._note(at + 90, ServerStarted(model=MODEL, elapsed_s=88.0, start=2))
+        return at + 91
+
+    def _attempt(
+        self, number: int, attempt: int, at: float, last: dict[str, Any] | None
+    ) -> tuple[float, dict[str, Any], bool]:
+        answer_s = 4 + 8 * self.random.random()
+        at += answer_s
+        where = {"decision": number, "attempt": attempt}
+        if self.random.random() < 0.06:
+            reasons = ("the answer ended after 400 tokens, before its JSON did",)
+            rejected = ProposalRejected(
+                **where, stage="truncated", reasons=reasons, value='{"rationale": "As', elapsed_s=9
+            )
+            self._note(at, rejected)
+            return at, last or {}, False
+        repeats = last and self.random.random() < 0.2
+        candidate = dict(last) if last and repeats else self._point(good=0.5 + 0.15 * attempt)
+        proposal = {
+            "rationale": f"The minima lie in valleys; x1 near {candidate['x1']} is one of them.",
+            "candidates": [candidate],
+        }
+        made = ProposalMade(
+            **where,
+            proposal=proposal,
+            response_id=f"chatcmpl-{number}-{attempt}",
+            model=MODEL,
+            temperature=0.7 + 0.25 * (attempt - 1),
+            input_tokens=700 + 120 * attempt,
+            output_tokens=self.random.randrange(60, 180),
+            elapsed_s=answer_s,
+        )
+        self._note(at, made)
+        for verdict in self._verdicts(where, candidate):
+            at += verdict.elapsed_s + 0.01
+            self._note(at, verdict)
+            if not verdict.passed and verdict.hard:
+                return at, candidate, False
+        return at, candidate, True
+
+    def _verdicts(self, where: dict[str, int], candidate: dict[str, float]) -> Any:
+        x1, x2 = candidate["x1"], candidate["x2"]
+        far = math.hypot(x1 - 2.5, x2 - 7.5)
+        reasons = () if far < 9 else (f"the point lies {far:.2f} from the centre, at most 9",)
+        yield CheckJudged(**where, check="disc", passed=far < 9, reasons=reasons, elapsed_s=0.001)
+        near = [
+            f"{name}={value:.3f} is closer than 0.5 to its bound {bound}"
+            for name, value, bounds in (("x1", x1, (-5, 10)), ("x2", x2, (0, 15)))
+            for bound in bounds
+            if abs(value - bound) < 0.5
+        ]
+        yield CheckJudged(
+            **where, check="spacing", passed=not near, reasons=tuple(near), elapsed_s=0.002
+        )
+        blurred = branin(x1, x2, blur=0.5) + self.random.gauss(0, 4)
+        fingerprint = self.spec.space.fingerprint(candidate)
+        good = blurred < 60
+        yield CheckJudged(
+            **where,
+            check="coarse",
+            passed=good,
+            reasons=() if good else (f"y is {blurred:.4g}, must be below 60",),
+            refused=() if good else (fingerprint,),
+            verifier=True,
+            observables=({"y": blurred},),
+            elapsed_s=2 + 3 * self.random.random(),
+            node_h=0.001,
+        )
+
+    def _surrogate(self, at: float) -> None:
+        self.decision += 1
+        self._note(at, DecisionOpened(decision=self.decision, source="surrogate"))
+        made = self._fallback(self.decision, at + 0.1, "idle", spent=0)
+        self._run(self.decision, made.candidates, at + 0.9)
+
+    def _fallback(self, number: int, at: float, cause: str, *, spent: int) -> DecisionMade:
+        asked = SurrogateAsked(batch=self.batch, observations=0, candidates=1, elapsed_s=0.4)
+        self._note(at, asked)
+        made = self._made(number, "fallback", [self._point(good=0.7)], attempts=spent, cause=cause)
+        self._note(at + 0.5, made)
+        self.batch += 1
+        return made
+
+    def _made(
+        self,
+        number: int,
+        disposition: Disposition,
+        points: Sequence[dict[str, float]],
+        *,
+        attempts: int,
+        cause: str = "",
+    ) -> DecisionMade:
+        return DecisionMade(
+            decision=number,
+            disposition=disposition,
+            attempts=attempts,
+            candidates=tuple(chosen(**point) for point in points),
+            cause=cause,
+            batch=self.batch if disposition == "fallback" else None,
+        )
+
+    def _point(self, *, good: float) -> dict[str, float]:
+        """Return a point, with a chance of `good` one near a minimum."""
+        if self.random.random() > good:
+            return {
+                "x1": round(self.random.uniform(-5, 10), 3),
+                "x2": round(self.random.uniform(0, 15), 3),
+            }
+        x1, x2 = self.random.choice([(-3.14, 12.28), (3.14, 2.28), (9.42, 2.48)])
+        spread = 3 / (1 + self.decision / 15)
+        return {
+            "x1": round(min(max(self.random.gauss(x1, spread), -5), 10), 3),
+            "x2": round(min(max(self.random.gauss(x2, spread), 0), 15), 3),
+        }
+
+    # --- jobs
+
+    def _run(self, decision: int, candidates: Sequence[Chosen], at: float) -> None:
+        for one in candidates:
+            if self.random.random() < 0.04 and one.fingerprint not in self.launched:
+                held = CandidateHeld(
+                    decision=decision,
+                    fingerprint=one.fingerprint,
+                    cause="duplicate",
+                    reason=f"{one.fingerprint} was evaluated before",
+                )
+                self._note(at, held)
+            else:
+                self._launch(decision, one.candidate, at)
+
+    def _launch(self, decision: int, candidate: Any, at: float, *, attempt: int = 1) -> None:
+        self.jobs += 1
+        job = f"j{self.jobs:04d}"
+        self.launched.add(self.spec.space.fingerprint(candidate))
+        slot = self.free.index(min(self.free))
+        at = max(at, self.free[slot] + 0.5)
+        length_s = self.random.uniform(60, 150)
+        plan = JobPlanned(
+            job=job,
+            decision=decision,
+            fingerprint=self.spec.space.fingerprint(candidate),
+            candidate=candidate,
+            level="fine",
+            attempt=attempt,
+            reserved_node_h=600 / 3600,
+            walltime_s=600,
+        )
+        self._note(at, plan)
+        fate = self.random.random()
+        times: dict[str, Any] = {"started_at": at + 0.3, "host": f"node{slot + 1:02d}"}
+        if fate < 0.04:
+            length_s = 600
+            how: dict[str, Any] = {"state": JobState.FAILED, "end": End.TIMED_OUT}
+            how |= {"signal": 9, "error": "killed after 600 s"}
+        elif fate < 0.08:
+            length_s = 20
+            how = {"state": JobState.FAILED, "end": End.EXIT, "exit_code": 134}
+            how |= {"error": "Floating point exception in \x1b[31mmomentum\x1b[0m"}
+        else:
+            how = {"state": JobState.COMPLETED, "end": End.COMPLETED, "exit_code": 0}
+        end_at = at + 0.3 + length_s
+        times |= {"ended_at": end_at, "charged_node_h": length_s / 3600}
+        self._note(end_at + 0.1, JobEnded(job=job, **how, **times))
+        if how["state"] is JobState.COMPLETED:
+            self._result(job, candidate, end_at + 0.2)
+        else:
+            what = str(how["end"])
+            self._note(end_at + 0.2, FailureRecorded(kind="job", what=what, message=how["error"]))
+        self.free[slot] = end_at
+
+    def _result(self, job: str, candidate: Any, at: float) -> None:
+        fingerprint = self.spec.space.fingerprint(candidate)
+        y = branin(candidate["x1"], candidate["x2"])
+        if self.random.random() < 0.05:
+            reasons = ("residual is 0.043, must be below 0.002",)
+            rejected = ResultRejected(
+                job=job, fingerprint=fingerprint, reasons=reasons, values={"residual": 0.043}
+            )
+            self._note(at, rejected)
+        else:
+            values = {"y": y, "residual": 1e-4}
+            self._note(
+                at,
+                ResultAccepted(job=job, fingerprint=fingerprint, values=values, feasible=y < 20),
+            )
+
+    # --- the ledger
+
+    def _note(self, at: float, event: Event) -> None:
+        self.timeline.append((at, event))
+
+    def _write(self) -> None:
+        for at, event in sorted(self.timeline, key=lambda item: item[0]):
+            entry = Entry(seq=len(self.entries), at_ns=int(at * 1e9), event=event)
+            self.entries.append(entry)
+        self.timeline = []
+
+
+def night(*, seed: int = 1, decisions: int = 60, slots: int = 3) -> list[Entry]:
+    """Return the entries of a whole run."""
+    return Night(seed=seed, decisions=decisions, slots=slots).entries
