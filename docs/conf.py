@@ -28,7 +28,7 @@ myst_heading_anchors = 3
 default_role = "code"
 # The fields of a class stand in its `Attributes:` block and are not told twice.
 napoleon_use_ivar = True
-autodoc_default_options = {"members": True, "exclude-members": "model_config"}
+autodoc_default_options = {"members": True}
 autodoc_type_aliases = {name: name for name in ("Producer", "Checks", "Fallback", "Feedback")}
 autodoc_member_order = "bysource"
 python_use_unqualified_type_names = True
@@ -40,6 +40,7 @@ def setup(app: Sphinx) -> None:
     app.connect("autodoc-process-docstring", keep_text, priority=400)
     app.connect("autodoc-process-docstring", put_text_back, priority=600)
     app.connect("autodoc-process-signature", hide_fields)
+    app.connect("autodoc-skip-member", skip_config)
 
 
 def add_rules(
@@ -65,7 +66,7 @@ def rules_of(field: FieldInfo) -> str:
     """Return a field's bounds and default as a sentence."""
     words = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
     rules = [
-        f"{word} {getattr(rule, key):g}"
+        f"{word} {getattr(rule, key):.12g}"
         for rule in field.metadata
         for key, word in words.items()
         if hasattr(rule, key)
@@ -105,3 +106,8 @@ def hide_fields(
 ) -> tuple[str, None] | None:
     """Leave out a pydantic model's signature, which repeats every field with all of its rules."""
     return ("", None) if what == "class" and issubclass(obj, BaseModel) else None
+
+
+def skip_config(app: Sphinx, what: str, name: str, *rest: object) -> bool | None:
+    """Leave out how pydantic is configured."""
+    return True if name == "model_config" else None

@@ -143,6 +143,7 @@ def run_block(block, folder, names):
             assert other in NOT_RUN, f"a block of {other!r} is not run by anything"
 
 
+@pytest.mark.timeout(600)  # the tutorial runs campaigns
 @pytest.mark.parametrize("page", PAGES)
 def test_the_examples_of_a_page_do_what_it_says(page, tmp_path, monkeypatch):
     blocks = list(blocks_of(page))
@@ -169,3 +170,13 @@ def test_a_page_has_one_sentence_on_a_line(page):
 
     # A row of a table cannot be broken.
     assert [line for line in two if not line.startswith("|")] == []
+
+
+def test_every_dependency_has_its_reason():
+    page = (DOCS / "explanation" / "dependencies.md").read_text(encoding="utf-8")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    needed = [re.split(r"[^\w.-]", entry)[0] for entry in project["dependencies"]]
+
+    named = set(re.findall(r"`([^`]+)`", page))
+
+    assert {*needed, *project["optional-dependencies"]} - named == set()

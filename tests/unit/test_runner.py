@@ -74,7 +74,7 @@ async def runner(
     if script is not None:
         script.campaign = loaded
     with Ledger.open(folder / "ledger", run="test") as ledger:
-        recorder = Recorder(ledger, State.of(ledger.entries))
+        recorder = Recorder.of(ledger)
         yield Runner(
             loaded,
             recorder,
@@ -307,7 +307,7 @@ async def test_slots_run_jobs_together_and_never_more(tmp_path: Path) -> None:
 
 
 async def test_a_slot_that_would_idle_gets_the_surrogates_candidate(tmp_path: Path) -> None:
-    loaded = campaign(tmp_path / "c", stop={"jobs": 2}, fallback={"idle_s": 0})
+    loaded = campaign(tmp_path / "c", stop={"jobs": 2}, fallback={"idle_s": 0, "start_s": 0})
 
     async with runner(loaded, tmp_path / "r", script=Script(2.0), slots=2) as made:
         assert made.model is not None

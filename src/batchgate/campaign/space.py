@@ -15,12 +15,13 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import (
     AfterValidator,
     BaseModel,
-    BeforeValidator,
     ConfigDict,
     Field,
+    WrapValidator,
     create_model,
     model_validator,
 )
+from pydantic.json_schema import SkipJsonSchema
 from pydantic_core import PydanticCustomError
 
 Value = float | int | str | bool
@@ -220,6 +221,9 @@ class Space(BaseModel):
         fields: dict[str, Any] = {}
         if rationale_chars:
             fields["rationale"] = (Annotated[str, Field(max_length=rationale_chars)], ...)
+        else:
+            # Not in the schema either, so that a model cannot write one.
+            fields["rationale"] = (Annotated[Literal[""], SkipJsonSchema()], "")
         fields["candidates"] = (
             Annotated[
                 tuple[self.candidate_model(), ...],  # type: ignore[misc]
@@ -264,18 +268,21 @@ class Proposal(BaseModel):
 
 
 def _annotation(name: str, variable: Variable) -> Any:
-    def exact(value: Any) -> Value:
-        # Pydantic's own rules differ: Literal[1] takes True, a strict int refuses 3.0.
-        if problem := variable.problem(name, value):
-            raise PydanticCustomError("candidate", "{problem}", {"problem": problem})
-        return variable.canonical(value)
-
+    # Pydantic's own rules differ, so its type gives only the schema: Literal[1] takes True,
+    # Literal[0.0, False] makes False of 0.0, a strict int refuses 3.0.
+    exact = WrapValidator(lambda value, _: _exact(name, variable, value))
     if variable.values is not None:
-        return Annotated[Literal[variable.values], BeforeValidator(exact)]
+        return Annotated[Literal[variable.values], exact]
     low, high = variable.limits
     if variable.integer:
-        return Annotated[int, Field(ge=int(low), le=int(high)), BeforeValidator(exact)]
-    return Annotated[float, Field(ge=low, le=high), BeforeValidator(exact)]
+        return Annotated[int, Field(ge=int(low), le=int(high)), exact]
+    return Annotated[float, Field(ge=low, le=high), exact]
+
+
+def _exact(name: str, variable: Variable, value: Any) -> Value:
+    if problem := variable.problem(name, value):
+        raise PydanticCustomError("candidate", "{problem}", {"problem": problem})
+    return variable.canonical(value)
 
 
 def _describe(variable: Variable) -> str | None:

@@ -199,12 +199,14 @@ class Fallback(Table):
         use: A gest-api generator: `module:Class`, made with the campaign's VOCS.
         warmup: Quasi-random points before the first fit.
         idle_s: Seconds a free slot waits for the model before the surrogate fills it.
+        start_s: Seconds free slots wait for the model server to answer for the first time.
         args: Further keyword arguments of the generator.
     """
 
     use: Use = "batchgate.surrogates:GaussianProcess"
     warmup: int = Field(default=8, ge=1)
     idle_s: float = Field(default=30, ge=0)
+    start_s: float = Field(default=60, ge=0)
     args: Args = {}
 
 

@@ -20,7 +20,6 @@ from ..producers import Endpoint, ModelServer, VllmProducer, VllmServer
 from ..producers.environment import MODEL, find
 from ..runner import Model, Recorder, Runner, Stop
 from ..settings import Settings
-from ..state import State
 from ..surrogates import propose
 from ..tracing import open_tracing
 from .progress import Progress
@@ -117,7 +116,7 @@ async def run(plan: Plan, progress: Progress) -> Stop | None:
     server = model_server(plan, progress.say) if plan.ask_model else None
     proposer = model(plan, server) if server is not None else None
     with Ledger.open(plan.folder / "ledger", run=name) as ledger, _traced(plan, ledger):
-        recorder = Recorder(ledger, State.of(ledger.entries), progress.observe)
+        recorder = Recorder.of(ledger, progress.observe)
         if ended := await end_orphans(name, grace_s=plan.settings.grace_s):
             progress.say(f"ended {len(ended)} processes that an earlier life left running")
         async with contextlib.AsyncExitStack() as stack:

@@ -48,6 +48,7 @@ _VARIABLES = {
 }
 # Python's would lead the server's interpreter astray; a port set for all would collide.
 _NOT_INHERITED = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "VLLM_PORT")
+_SOCKET = "vllm.sock"
 _MAX_SOCKET_PATH = 100  # Linux takes 107 bytes.
 _KILL_S = 10.0
 _MAX_BACKOFF_S = 60.0
@@ -158,8 +159,12 @@ class VllmServer:
         _require_model(self.path)
         if left := group.kill(self._mark):
             logger.warning("ended %d processes that an earlier life left over", len(left))
+            await group.gone(self._mark, None, within_s=_KILL_S)
         if not self.url:
             self._folder, self.url = _place(self.port, self.environ)
+        # A server that was killed leaves its socket, and the next one cannot bind to it.
+        if self._folder is not None:
+            (self._folder / _SOCKET).unlink(missing_ok=True)
         self._starts += 1
         ready = False
         try:
@@ -288,10 +293,11 @@ class VllmServer:
             return
         session = running.process.pid
         try:
-            # Asked first: an engine that was told to end frees its devices in order.
+            # Asked first: an engine that was told to end frees its devices in order. Without the
+            # process that can be asked, nothing ends by itself.
             if grace_s and not running.exited.done():
                 running.process.terminate()
-            await group.gone(self._mark, session, within_s=grace_s)
+                await group.gone(self._mark, session, within_s=grace_s)
         finally:
             killed = group.kill(self._mark, session)
             await running.connection.aclose()
@@ -406,7 +412,7 @@ def _place(port: int | None, environ: Mapping[str, str]) -> tuple[Path | None, s
     """Choose where the server listens: a private folder with a socket, or a free port."""
     if port is None:
         folder = _private_folder(environ)
-        return folder, f"unix:{folder / 'vllm.sock'}"
+        return folder, f"unix:{folder / _SOCKET}"
     with socket.socket() as probe:
         # As the server itself binds, so that a port in TIME_WAIT counts as free.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -421,7 +427,7 @@ def _private_folder(environ: Mapping[str, str]) -> Path:
     tried = [environ.get("XDG_RUNTIME_DIR"), environ.get("TMPDIR"), "/tmp", "/dev/shm"]  # noqa: S108 - mkdtemp makes a folder that only we may enter
     for parent in filter(None, tried):
         # Clusters have long TMPDIRs, and the name of a socket must be short.
-        if len(os.fsencode(parent)) > _MAX_SOCKET_PATH - len("/batchgate-12345678/vllm.sock"):
+        if len(os.fsencode(parent)) > _MAX_SOCKET_PATH - len(f"/batchgate-12345678/{_SOCKET}"):
             continue
         with contextlib.suppress(OSError):
             return Path(tempfile.mkdtemp(prefix="batchgate-", dir=parent))

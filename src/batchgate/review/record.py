@@ -187,7 +187,7 @@ class _Draft:
     batches: list[BatchRow] = field(default_factory=list)
     lives: list[LifeRow] = field(default_factory=list)
 
-    def add(self, entry: Entry) -> None:  # noqa: C901, PLR0912 - a case an event
+    def add(self, entry: Entry) -> None:  # noqa: C901, PLR0912, PLR0915 - a case an event
         at, event = entry.at, entry.event
         match event:
             case SegmentOpened():

@@ -301,5 +301,5 @@ def _warnings(
             f"{repeated} of {after} re-asks brought the same value again. "
             "Raise producer.temperature_step."
         )
-    if slots.busy_share is not None and slots.busy_share < BUSY:
+    if ending.how != "open" and slots.busy_share is not None and slots.busy_share < BUSY:
         yield f"The slots were busy only {slots.busy_share:.0%} of the time."

@@ -26,12 +26,14 @@ class Model:
         producer: Whom to ask now; `None` while there is nobody.
         server: What is started and watched; `None` for a producer that needs no server.
         connect: Makes the producer of a server that is ready.
+        answered: Whether there has been a producer in this life.
     """
 
     name: str
     producer: Producer | None = None
     server: ModelServer | None = None
     connect: Callable[[ModelServer], Producer] | None = None
+    answered: bool = False
 
     async def keep(self, recorder: Recorder, wake: Callable[[], None]) -> None:
         """Start the server and keep it going until it is given up or this is cancelled.
@@ -41,6 +43,7 @@ class Model:
             wake: Called when the producer has come or gone.
         """
         if self.server is None or self.connect is None:
+            self.answered = self.producer is not None
             return
         begin, start = self.server.start, 1
         try:
@@ -49,7 +52,7 @@ class Model:
                 recorder.record(
                     ServerStarted(model=self.server.model, elapsed_s=elapsed_s, start=start)
                 )
-                self.producer = self.connect(self.server)
+                self.producer, self.answered = self.connect(self.server), True
                 wake()
                 reason = await self.server.watch()
                 await self._disconnect()

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..events import Entry, Event
-from ..ledger import Appended, Ledger
+from ..ledger import Appended, Ledger, read
 from ..state import State
 
 Observer = Callable[[Entry, State], None]
@@ -34,6 +34,12 @@ class Recorder:
     ledger: Ledger
     state: State
     observe: Observer = nobody
+
+    @classmethod
+    def of(cls, ledger: Ledger, observe: Observer = nobody) -> Recorder:
+        """Fold all that is in a ledger, the opening of its newest segment included."""
+        # `Ledger.open` has proven the hashes.
+        return cls(ledger, State.of(read(ledger.folder, verify=False)), observe)
 
     def record(self, event: Event) -> Appended:
         """Write an event and take it into account.

@@ -249,10 +249,16 @@ class Runner:
         now = self.clock()
         if self._idle_since is None:
             self._idle_since = now
-        patience = self.campaign.spec.fallback.idle_s if self.model is not None else 0.0
-        if now - self._idle_since >= patience:
+        if now - self._idle_since >= self._patience_s():
             self._idle_since = None
             self._decide(self._next_number(), count=free)
+
+    def _patience_s(self) -> float:
+        """Seconds that a free slot waits for the model."""
+        if self.model is None:
+            return 0.0
+        fallback = self.campaign.spec.fallback
+        return fallback.idle_s if self.model.answered else fallback.start_s
 
     def _next_number(self) -> int:
         return max((*self.state.decisions, *self._deciding), default=0) + 1

@@ -72,7 +72,8 @@ def _funnel_bar(decisions: Sequence[DecisionRow], x: Scale, y: float) -> Markup:
             shape = svg.box(x(at), y, x(at + count) - x(at), 20)
             found.append(Mark(class_, shape, f"{count} {class_}"))
         at += count
-    told = f"{len(decisions)} = {model} + {surrogate}" + (f" + {other}" if other else "")
+    parts = [str(count) for count in (model, surrogate, other) if count]
+    told = f"{len(decisions)} = {' + '.join(parts)}" if len(parts) > 1 else str(len(decisions))
     return tag("g", svg.marks(found), svg.words(x(at) + 8, y + 15, told, class_="value"))
 
 

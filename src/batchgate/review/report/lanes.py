@@ -133,7 +133,8 @@ def _bar_mark(bar: Bar, place: _Place, y: float, height: float) -> Mark:
     start, end = place(bar.start_at), place(bar.end_at)
     outcome = text.plain_word(job.outcome)
     title = f"{job.job} (D{job.decision}): {outcome} after {text.span(bar.end_at - bar.start_at)}"
-    return Mark(_bar_class(job), svg.box(start, y, max(end - start, 0.7), height), title)
+    # A little shorter than true, so that two jobs in a row are two bars.
+    return Mark(_bar_class(job), svg.box(start, y, max(end - start - 0.6, 0.7), height), title)
 
 
 def _bar_class(job: JobRow) -> str:

@@ -12,10 +12,15 @@ from . import svg
 from .html import Markup, tag
 from .svg import Mark, Scale
 
-_LEFT, _RIGHT = 64.0, svg.WIDTH - 12
+_LEFT, _RIGHT, _BOTTOM = 64.0, svg.WIDTH - 12, 300.0
 _DECADES = 100.0
 """Ratio of values from which on the axis is logarithmic."""
-_SHAPES: dict[str, Callable[[float, float], str]] = {"model": svg.disc, "surrogate": svg.triangle}
+_MANY = 300
+"""Jobs from which on their marks are small."""
+_SHAPES: dict[str, Callable[[float, float, float], str]] = {
+    "model": svg.disc,
+    "surrogate": svg.triangle,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,23 +49,23 @@ def progress(record: RunRecord) -> Markup | None:
     if record.spec is None or not values:
         return None
     objective, minimise = record.spec.objective
-    bottom = 300.0
+    radius = 4.0 if len(points) < _MANY else 2.0
     x = Scale(0, max(len(points), 2), _LEFT, _RIGHT)
-    y = _values_scale(values, Scale(0, 1, bottom - 16, 48), minimise=minimise)
+    y = _values_scale(values, Scale(0, 1, _BOTTOM - 16, 48), minimise=minimise)
     axis = f"{objective}, {'lower' if minimise else 'higher'} is better"
     return svg.chart(
-        bottom + 60,
+        _BOTTOM + 60,
         f"{axis}: every result in the order of the jobs' ends, and the best so far",
         svg.y_axis(y, _LEFT, _RIGHT, axis),
         svg.x_axis(
             x,
-            bottom,
+            _BOTTOM,
             "jobs ended, and the node-hours (h) they had charged by then",
             ticks=[tick for tick in x.ticks(8) if tick == int(tick)],
             label=lambda tick: f"{tick:g}\n{text.hours(_charged(points, int(tick)))} h",
         ),
+        svg.marks([_result_mark(record, point, x, y, radius) for point in points]),
         _best_line(record, points, x, y, minimise=minimise),
-        svg.marks([_result_mark(record, point, x, y, bottom) for point in points]),
         svg.legend(
             _LEFT,
             ("model", svg.disc, "model"),
@@ -124,16 +129,18 @@ def _best_line(
     return tag("path", class_="best", d=f"{path}H{_RIGHT:.1f}") if path else ""
 
 
-def _result_mark(record: RunRecord, point: _Point, x: Scale, y: Scale, bottom: float) -> Mark:
+def _result_mark(record: RunRecord, point: _Point, x: Scale, y: Scale, radius: float) -> Mark:
     job = point.job
     name = f"{job.job} (D{job.decision})"
     if job.values is None:
         outcome = text.plain_word(job.outcome)
-        return Mark("bad stroke", svg.cross(x(point.place), bottom - 6), f"{name}: {outcome}")
+        return Mark(
+            "bad stroke", svg.cross(x(point.place), _BOTTOM - 6, radius), f"{name}: {outcome}"
+        )
     source, value = job.source, _value(record, job)
     beyond = "" if y.low <= value <= y.high else ", off the scale"
     return Mark(
         source if job.feasible else f"{source} hollow",
-        _SHAPES[source](x(point.place), y(value)),
+        _SHAPES[source](x(point.place), y(value), radius),
         f"{name}: {value:.6g}{'' if job.feasible else ', infeasible'}{beyond}",
     )

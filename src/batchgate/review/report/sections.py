@@ -60,7 +60,8 @@ def checks(figures: Summary) -> Content:
     """Show which check rejected how much at which attempt, why, and whether asking again helped."""
     if not figures.asks:
         return _quiet("The model was not asked yet.")
-    return [_row(_heat(figures), _asks(figures)), _reasons(figures.checks)]
+    heat = _heat(figures) if figures.checks else ""
+    return [_row(heat, _asks(figures)), _reasons(figures.checks)]
 
 
 def _heat(figures: Summary) -> Markup:

@@ -123,20 +123,18 @@ def box(x: float, y: float, width: float, height: float) -> str:
     return f"M{pixel(x)} {pixel(y)}h{pixel(width)}v{pixel(height)}h{pixel(-width)}z"
 
 
-def disc(x: float, y: float, radius: float = 3.5) -> str:
+def disc(x: float, y: float, radius: float = 4.0) -> str:
     """Return the outline of a disc."""
     r = pixel(radius)
     half = f"a{r} {r} 0 0 1 {pixel(2 * radius)} 0a{r} {r} 0 0 1 {pixel(-2 * radius)} 0"
     return f"M{pixel(x - radius)} {pixel(y)}{half}z"
 
 
-def triangle(x: float, y: float, radius: float = 4.5) -> str:
+def triangle(x: float, y: float, radius: float = 4.0) -> str:
     """Return the outline of a triangle that points up."""
-    side = pixel(2 * radius)
-    return (
-        f"M{pixel(x - radius)} {pixel(y + radius * 0.7)}h{side}"
-        f"l{pixel(-radius)} {pixel(-radius * 1.7)}z"
-    )
+    half, height = radius * 1.15, radius * 2
+    start = f"M{pixel(x - half)} {pixel(y + height * 0.4)}"
+    return f"{start}h{pixel(2 * half)}l{pixel(-half)} {pixel(-height)}z"
 
 
 def swatch(x: float, y: float) -> str:
@@ -144,9 +142,9 @@ def swatch(x: float, y: float) -> str:
     return box(x - 7, y - 5, 14, 10)
 
 
-def cross(x: float, y: float, radius: float = 3.0) -> str:
+def cross(x: float, y: float, radius: float = 4.0) -> str:
     """Return the strokes of a cross."""
-    r, side = radius, pixel(2 * radius)
+    r, side = radius * 0.75, pixel(radius * 1.5)
     return (
         f"M{pixel(x - r)} {pixel(y - r)}l{side} {side}M{pixel(x - r)} {pixel(y + r)}l{side} -{side}"
     )
