@@ -36,7 +36,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from time import perf_counter
+from time import process_time
 from typing import Any, NamedTuple
 
 from opentelemetry import _logs, trace
@@ -322,10 +322,10 @@ async def measure(repetitions: int) -> dict[str, list[float]]:
 async def turn(decide: Decide, times: int) -> float:
     gc.collect()
     gc.disable()
-    began = perf_counter()
+    began = process_time()
     for _ in range(times):
         await decide()
-    elapsed_s = perf_counter() - began
+    elapsed_s = process_time() - began
     gc.enable()
     return elapsed_s / times / ATTEMPTS * 1e6
 

@@ -6,9 +6,14 @@ from importlib.metadata import version as version_of
 from pathlib import Path
 from typing import Any
 
+import click
+from docutils import nodes
+from docutils.parsers.rst import Directive
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from sphinx.application import Sphinx
+
+from batchgate.cli import main
 
 project = "batchgate"
 author = "the batchgate developers"
@@ -41,6 +46,7 @@ def setup(app: Sphinx) -> None:
     app.connect("autodoc-process-docstring", put_text_back, priority=600)
     app.connect("autodoc-process-signature", hide_fields)
     app.connect("autodoc-skip-member", skip_config)
+    app.add_directive("command-help", CommandHelp)
 
 
 def add_rules(
@@ -111,3 +117,19 @@ def hide_fields(
 def skip_config(app: Sphinx, what: str, name: str, *rest: object) -> bool | None:
     """Leave out how pydantic is configured."""
     return True if name == "model_config" else None
+
+
+class CommandHelp(Directive):
+    """Shows what `batchgate COMMAND --help` prints; without an argument, `batchgate --help`."""
+
+    optional_arguments = 1
+
+    def run(self) -> list[nodes.Node]:
+        command: click.Command = main
+        for name in self.arguments:
+            command = main.commands[name]
+        context = click.Context(
+            command, info_name=" ".join(["batchgate", *self.arguments]), terminal_width=78
+        )
+        text = command.get_help(context)
+        return [nodes.literal_block(text, text, language="text")]

@@ -312,7 +312,7 @@ class Night:
         yield CheckJudged(
             **where, check="spacing", passed=not near, reasons=tuple(near), elapsed_s=0.002
         )
-        blurred = branin(x1, x2, blur=0.5) + self.random.gauss(0, 4)
+        blurred = round(branin(x1, x2, blur=0.5) + self.random.gauss(0, 4), 4)
         fingerprint = self.spec.space.fingerprint(candidate)
         good = blurred < 60
         yield CheckJudged(
@@ -382,7 +382,7 @@ class Night:
                     decision=decision,
                     fingerprint=one.fingerprint,
                     cause="duplicate",
-                    reason=f"{one.fingerprint} was evaluated before",
+                    reason="it was evaluated before",
                 )
                 self._note(at, held)
             else:
@@ -430,7 +430,7 @@ class Night:
 
     def _result(self, job: str, candidate: Any, at: float) -> None:
         fingerprint = self.spec.space.fingerprint(candidate)
-        y = branin(candidate["x1"], candidate["x2"])
+        y = round(branin(candidate["x1"], candidate["x2"]), 6)
         if self.random.random() < 0.05:
             reasons = ("residual is 0.043, must be below 0.002",)
             rejected = ResultRejected(
@@ -459,3 +459,66 @@ class Night:
 def night(*, seed: int = 1, decisions: int = 60, slots: int = 3) -> list[Entry]:
     """Return the entries of a whole run."""
     return Night(seed=seed, decisions=decisions, slots=slots).entries
+
+
+EVIL = (
+    '<img src="x" onerror="window.pwned=1"></script><script>window.pwned=1</script>'
+    "</style>\u202e\u200b\x1b[31m&quot;&#39;`${window.pwned=1}`\"'"
+)
+"""Text that tries to act on whatever shows it."""
+
+
+def hostile() -> list[Entry]:
+    """Return the entries of a small run in which every foreign text is `EVIL`."""
+    script = Script().begin()
+    one, other = {"decision": 1, "attempt": 1}, {"decision": 1, "attempt": 2}
+    taken = chosen(x1=1.0, x2=2.0)
+    script.add(
+        ServerStarted(model=EVIL, elapsed_s=3),
+        DecisionOpened(decision=1),
+        AttemptStarted(**one),
+        ProposalRejected(**one, stage="schema", reasons=(EVIL, EVIL * 50), value=EVIL * 50),
+        AttemptStarted(**other),
+        ProposalMade(
+            **other,
+            proposal={
+                "rationale": EVIL,
+                "candidates": [{"x1": EVIL, EVIL: 2.0}],
+                EVIL: [EVIL],
+                "__proto__": {"pwned": 1},
+            },
+            model=EVIL,
+            response_id=EVIL,
+        ),
+        CheckJudged(**other, check="disc", passed=True, reasons=(EVIL,)),
+        CheckJudged(
+            **other,
+            check="coarse",
+            passed=True,
+            verifier=True,
+            observables=({EVIL: EVIL, "y": 1.0},),
+        ),
+        DecisionMade(decision=1, disposition="accepted", candidates=(taken,)),
+        JobPlanned(
+            job="d00001-1",
+            decision=1,
+            fingerprint=taken.fingerprint,
+            candidate=taken.candidate,
+            level="fine",
+            reserved_node_h=0.1,
+            walltime_s=600,
+        ),
+        JobEnded(
+            job="d00001-1",
+            state=JobState.FAILED,
+            end=End.EXIT,
+            exit_code=1,
+            error=EVIL,
+            host=EVIL,
+            started_at=script.now_at,
+            ended_at=script.now_at + 1,
+        ),
+        FailureRecorded(kind="job", what=EVIL, message=EVIL, decision=1, attempt=2),
+        RunSuspended(reason=EVIL),
+    )
+    return script.entries

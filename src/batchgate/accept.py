@@ -216,14 +216,16 @@ async def _decide(
     if request.fallback is None:
         return Outcome(None, "not_accepted", tuple(made), escalation_of(made))
     with trace.fallback():
-        return Outcome(await _called(request.fallback), "fallback", tuple(made))
+        return Outcome(await _fallen_back(request.fallback), "fallback", tuple(made))
 
 
 async def _attempt(
     request: _Request[T], made: Sequence[Attempt[T]], index: int, watch: AttemptTrace | Silent
 ) -> Attempt[T]:
     try:
-        value = await _called(request.producer, (*request.history, *made))
+        value: Any = request.producer((*request.history, *made))
+        if inspect.isawaitable(value):
+            value = await value
     except (Rejected, ValidationError) as exc:
         # A producer's own rejection: nothing is left for the checks to see.
         stage, value = ("producer", exc.value) if isinstance(exc, Rejected) else ("schema", None)
@@ -253,9 +255,9 @@ async def _rulings(value: T, stages: Stages[T], watch: AttemptTrace | Silent) ->
     return rulings
 
 
-async def _called(function: Callable[..., Any], *args: Any) -> Any:
-    # A coroutine of its own, so that a StopIteration leaves it as a RuntimeError.
-    value = function(*args)
+async def _fallen_back(fallback: Fallback[T]) -> T:
+    # A coroutine of its own, as the attempt is, so that a StopIteration leaves it as an error.
+    value = fallback()
     return await value if inspect.isawaitable(value) else value
 
 
@@ -272,7 +274,7 @@ def _named(check: Check[T], names: set[str]) -> Check[T]:
         number += 1
         name = f"{check.name}#{number}"
     names.add(name)
-    return check if name == check.name else replace(check, name=name)
+    return check if number == 1 else replace(check, name=name)
 
 
 def _worded(feedback: Feedback[T], attempt: Attempt[T]) -> tuple[str, ...]:

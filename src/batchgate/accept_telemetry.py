@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import Any, Final, ParamSpec, Self
 
 from opentelemetry import trace
-from opentelemetry._logs import Logger, LoggerProvider, get_logger_provider
+from opentelemetry._logs import Logger, LoggerProvider, LogRecord, get_logger_provider
 from opentelemetry.context import Context, attach, get_current
 from opentelemetry.trace import Span, Status, StatusCode, Tracer, TracerProvider
 from pydantic import ValidationError
@@ -100,12 +100,13 @@ def start_call(name: str, attempts: int) -> CallTrace | Silent:
         # Asked for at each call, so that a provider that is installed late is used.
         provider = trace.get_tracer_provider()
         tracer, logger = _instruments(provider, get_logger_provider())
-        if isinstance(provider, _NO_PROVIDER) and not logger.enabled(event_name=EVENT):
+        listens = logger.enabled(event_name=EVENT)
+        if isinstance(provider, _NO_PROVIDER) and not listens:
             return SILENT
     except Exception as exc:  # noqa: BLE001 - telemetry never changes an outcome
         _log_once(f"no telemetry, for the provider raised {_type_name(exc)}")
         return SILENT
-    return CallTrace(tracer, logger, _clean(name, MAX_NAME), attempts)
+    return CallTrace(tracer, logger, listens, _clean(name, MAX_NAME), attempts)
 
 
 @functools.lru_cache(maxsize=1)
@@ -154,9 +155,12 @@ class Current:
 class CallTrace:
     """The span of one call."""
 
-    def __init__(self, tracer: Tracer, logger: Logger, name: str, attempts: int) -> None:
+    def __init__(
+        self, tracer: Tracer, logger: Logger, listens: bool, name: str, attempts: int
+    ) -> None:
         self.tracer = tracer
         self.logger = logger
+        self.listens = listens
         self.name = name
         self.outside = get_current()
         self.span = _start_span(
@@ -219,6 +223,9 @@ class AttemptTrace(Current):
         )
         context = trace.set_span_in_context(self.span, call.context)
         super().__init__(context, call.outside)
+        self.listens = call.listens
+        self.value: object = None
+        self.response_id = ""
 
     def __exit__(
         self,
@@ -231,14 +238,20 @@ class AttemptTrace(Current):
         _end(self.span)
         super().__exit__(kind, error, stack)
 
-    @_guarded
     def ruled(self, ruling: Ruling, value: object) -> None:
         """Emit the event of a ruling."""
-        if not self._listens():
-            return
-        attributes = _evaluation(ruling.check, value)
+        if self.listens:
+            self._emit_ruling(ruling, value)
+
+    @_guarded
+    def _emit_ruling(self, ruling: Ruling, value: object) -> None:
         verdict = ruling.verdict
-        attributes["gen_ai.evaluation.score.label"] = "pass" if verdict.passed else "fail"
+        attributes: dict[str, Any] = {
+            "gen_ai.evaluation.name": _clean(ruling.check, MAX_NAME),
+            "gen_ai.evaluation.score.label": "pass" if verdict.passed else "fail",
+        }
+        if response_id := self._response_id(value):
+            attributes["gen_ai.response.id"] = response_id
         if verdict.score is not None:
             attributes["gen_ai.evaluation.score.value"] = verdict.score
         if not verdict.passed:
@@ -248,7 +261,7 @@ class AttemptTrace(Current):
     @_guarded
     def check_failed(self, name: str, error: Exception) -> None:
         """Emit the event of a check that judged nothing."""
-        if self._listens():
+        if self.listens:
             self._emit(
                 {"gen_ai.evaluation.name": _clean(name, MAX_NAME), "error.type": _type_name(error)}
             )
@@ -279,23 +292,24 @@ class AttemptTrace(Current):
         self.call.told = True
         _tell_failure(self.span, error, event=True)
 
-    def _listens(self) -> bool:
-        return self.call.logger.enabled(context=self.context, event_name=EVENT)
+    def _response_id(self, value: object) -> str:
+        if value is not self.value:
+            self.value, self.response_id = value, _response_id(value)
+        return self.response_id
 
     def _emit(self, attributes: Mapping[str, Any]) -> None:
         # In the attempt's context, whatever a check has made current.
-        self.call.logger.emit(event_name=EVENT, context=self.context, attributes=attributes)
+        self.call.logger.emit(
+            LogRecord(context=self.context, event_name=EVENT, attributes=attributes)
+        )
 
 
-def _evaluation(name: str, value: object) -> dict[str, Any]:
-    attributes: dict[str, Any] = {"gen_ai.evaluation.name": _clean(name, MAX_NAME)}
-    # The provider's id, as LangChain's messages carry it. Not `message.id`: after an `invoke` that
-    # is LangChain's own (`lc_run--...`, langchain-core 1.8).
+def _response_id(value: object) -> str:
+    """Return the provider's id of a response, as LangChain's messages carry it, or `""`."""
+    # Not `message.id`: after an `invoke` that is LangChain's own (`lc_run--...`, core 1.8).
     metadata = getattr(value, "response_metadata", None)
-    response_id = metadata.get("id") if isinstance(metadata, Mapping) else None
-    if isinstance(response_id, str) and response_id:
-        attributes["gen_ai.response.id"] = _clean(response_id, MAX_NAME)
-    return attributes
+    found = metadata.get("id") if isinstance(metadata, Mapping) else None
+    return _clean(found, MAX_NAME) if isinstance(found, str) else ""
 
 
 def _start_span(tracer: Tracer, name: str, context: Context, attributes: Mapping[str, Any]) -> Span:

@@ -36,10 +36,11 @@ ATTEMPTS_ATTRIBUTE: Final = "__accept_attempts__"
 
 def texts(said: object) -> tuple[str, ...]:
     """Return one or several texts as a flat tuple; blank ones are dropped."""
+    if isinstance(said, str):
+        return (said,) if said and not said.isspace() else ()
     if isinstance(said, (list, tuple)):
         return tuple([text for item in said for text in texts(item)])
-    text = said if isinstance(said, str) else str(said)
-    return (text,) if text and not text.isspace() else ()
+    return texts(str(said))
 
 
 def cut(text: str, limit: int = MAX_TEXT) -> str:
@@ -122,7 +123,8 @@ class Verdict:  # noqa: PLW1641 - the dataclass makes the hash, of the fields
         Raises:
             TypeError: An argument is of another type.
         """
-        if (answer := _as_bool(passed)) is None:
+        answer = _as_bool(passed)
+        if answer is None:
             raise TypeError(f"passed is {_kind(passed)}, must be a bool")
         if not (feedback is None or isinstance(feedback, str)):
             raise TypeError(f"feedback is {_kind(feedback)}, must be a text")
@@ -232,7 +234,7 @@ class Rejected(Exception):
         return self.reason
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, init=False)
 class Ruling:
     """A verdict in the record of an attempt, and who said it.
 
@@ -248,6 +250,13 @@ class Ruling:
     hard: bool
     verdict: Verdict
 
+    def __init__(self, check: str, stage: int, hard: bool, verdict: Verdict) -> None:
+        fields = self.__dict__
+        fields["check"] = check
+        fields["stage"] = stage
+        fields["hard"] = hard
+        fields["verdict"] = verdict
+
     @property
     def rejects(self) -> bool:
         """Whether it keeps the value from being accepted."""
@@ -256,7 +265,7 @@ class Ruling:
 
 # Not slotted: Python 3.11 cannot call a subscripted generic, Attempt[int](...), that is frozen and
 # has slots (its __setattr__ still refers to the class before the slots were added).
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, init=False, repr=False)
 class Attempt(Generic[T_co]):
     """One produced value, and what the checks said of it.
 
@@ -271,6 +280,19 @@ class Attempt(Generic[T_co]):
     value: T_co | Any
     rulings: tuple[Ruling, ...] = ()
     feedback: tuple[str, ...] = ()
+
+    def __init__(
+        self,
+        index: int,
+        value: T_co | Any,
+        rulings: tuple[Ruling, ...] = (),
+        feedback: tuple[str, ...] = (),
+    ) -> None:
+        fields = self.__dict__
+        fields["index"] = index
+        fields["value"] = value
+        fields["rulings"] = rulings
+        fields["feedback"] = feedback
 
     @classmethod
     def judged(cls, index: int, value: T_co | Any, rulings: Sequence[Ruling]) -> Attempt[T_co]:
@@ -290,7 +312,10 @@ class Attempt(Generic[T_co]):
     @property
     def accepted(self) -> bool:
         """Whether nothing rejected it."""
-        return not self.rejections
+        for ruling in self.rulings:
+            if ruling.rejects:
+                return False
+        return True
 
     @property
     def rejected_by(self) -> str | None:
@@ -399,7 +424,7 @@ CheckFunction = Callable[[T], Answer | Awaitable[Answer]]
 REJECTIONS: Final[tuple[type[Exception], ...]] = (Rejected, ValidationError)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class Check(Generic[T_contra]):
     """A check with its name and its rules. `check` and `as_check` make one of a function.
 
@@ -423,9 +448,22 @@ class Check(Generic[T_contra]):
     thread: bool = False
     rejects: tuple[type[Exception], ...] = REJECTIONS
 
-    def __post_init__(self) -> None:
-        if self.rejects is not REJECTIONS:
-            _require_exceptions(self.rejects)
+    def __init__(
+        self,
+        name: str,
+        function: CheckFunction[T_contra],
+        hard: bool = True,
+        thread: bool = False,
+        rejects: tuple[type[Exception], ...] = REJECTIONS,
+    ) -> None:
+        if rejects is not REJECTIONS:
+            _require_exceptions(rejects)
+        fields = self.__dict__
+        fields["name"] = name
+        fields["function"] = function
+        fields["hard"] = hard
+        fields["thread"] = thread
+        fields["rejects"] = rejects
 
     def __call__(self, value: T_contra) -> Answer | Awaitable[Answer]:
         """Call the function as it is."""
@@ -539,8 +577,8 @@ def as_check(function: CheckFunction[T]) -> Check[T]:
 def name_of(function: Callable[..., object]) -> str:
     """Return a function's name as a label: without its module, and never `<lambda>`."""
     function = _unwrapped(function)
-    name = getattr(function, "__name__", None) or type(function).__name__
-    return str(name).strip("<>")
+    name = getattr(function, "__name__", None)
+    return name.strip("<>") if isinstance(name, str) else type(function).__name__
 
 
 def verdict_of(error: Exception, *, by: str) -> Verdict:

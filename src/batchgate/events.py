@@ -197,7 +197,7 @@ class FailureRecorded(_Event):
 class Chosen(BaseModel):
     """A candidate that a decision let through."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     fingerprint: str
     candidate: Mapping[str, float | int | str | bool]

@@ -88,7 +88,7 @@ class Holder(BaseModel):
             process_started=_stat(os.getpid())[1],
             slurm_job=environ.get("SLURM_JOB_ID", ""),
             slurm_cluster=environ.get("SLURM_CLUSTER_NAME", ""),
-            slurm_restarts=int(environ.get("SLURM_RESTART_COUNT", "0")),
+            slurm_restarts=int(environ.get("SLURM_RESTART_COUNT") or 0),
             token=secrets.token_hex(16),
             lease_s=lease_s,
         )

@@ -369,6 +369,7 @@ class State:
             self._decided_by[fingerprint] = job.plan.decision
             self.known[fingerprint].where = "chosen"
         else:
+            self.failures["job"] += 1
             self._evaluate(fingerprint, "failed")
 
     def _accept(self, event: ResultAccepted) -> None:

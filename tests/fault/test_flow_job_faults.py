@@ -14,6 +14,7 @@ from batchgate.errors import FlowError
 from batchgate.flow import find_orphans, open_flow
 from batchgate.flow import processes as processes_module
 from batchgate.flow.output import HEAD_BYTES, TAIL_BYTES
+from batchgate.flow.process import run_process
 from batchgate.job import End, JobSpec
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -192,6 +193,19 @@ async def test_a_process_that_cannot_be_ended_makes_the_end_unknown(flow, shell,
     for orphan in find_orphans(MARKER):
         if orphan.uid.startswith("job-"):
             os.kill(orphan.pid, signal.SIGKILL)
+
+
+async def test_a_job_does_not_outlive_an_event_loop_that_goes_down(shell, tmp_path):
+    stop = asyncio.get_running_loop().create_future()
+    spec = shell(f"setsid sleep 600 & touch {tmp_path}/up; sleep 600")
+    driver = asyncio.ensure_future(run_process(spec, marker=MARKER, stop=stop, grace_s=60))
+    await until((tmp_path / "up").exists)
+
+    driver.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await driver
+
+    await until(lambda: left() == [])
 
 
 async def test_two_jobs_do_not_end_one_another(flow, tmp_path):

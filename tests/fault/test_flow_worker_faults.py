@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from batchgate.flow import find_orphans, open_flow
+from batchgate.errors import FlowError
+from batchgate.flow import end_orphans, find_orphans, open_flow, processes
 from batchgate.flow import slot as slots
 from batchgate.job import End, FunctionTask
 
@@ -261,6 +262,42 @@ async def test_a_worker_that_cannot_be_started_is_an_end(tmp_path, monkeypatch):
         assert end.end is End.NOT_STARTED
         assert "Not a directory" in end.error
         assert (await flow.call(function("echo", "later"))).value == "later"
+
+
+@pytest.fixture
+def unkillable(monkeypatch):
+    """Have no signal arrive, as with a process that hangs in the kernel."""
+    with monkeypatch.context() as patch:
+        patch.setattr(processes, "_KILL_S", 0.1)
+        patch.setattr(processes, "_send", lambda pid, number: None)
+        yield patch
+
+
+async def test_a_worker_that_cannot_be_ended_makes_the_end_unknown(tmp_path, unkillable):
+    marker = f"test-{uuid.uuid4().hex}"
+    async with open_flow(workers=1, jobs=1, work_dir=tmp_path, marker=marker, grace_s=0.1) as flow:
+        end = await flow.call(function("slow", seconds=600, timeout_s=0.2))
+        unkillable.undo()
+        next_end = await flow.call(function("echo", "next"))
+
+    assert end.end is End.UNKNOWN
+    assert "are still there 0.1 s after SIGKILL" in end.error
+    assert next_end.value == "next"
+    await end_orphans(marker)
+
+
+async def test_leaving_tells_of_a_worker_that_cannot_be_ended(tmp_path, unkillable):
+    marker = f"test-{uuid.uuid4().hex}"
+
+    async def life():
+        async with open_flow(workers=1, jobs=1, work_dir=tmp_path, marker=marker) as flow:
+            await flow.call(function("echo"))
+
+    with pytest.raises(FlowError, match=r"are still there 0\.1 s after SIGKILL"):
+        await life()
+
+    unkillable.undo()
+    await end_orphans(marker)
 
 
 async def test_leaving_ends_hung_functions_without_blocking_the_loop(tmp_path):

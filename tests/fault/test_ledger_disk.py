@@ -14,8 +14,8 @@ import pytest
 
 from batchgate.errors import LedgerWriteError
 from batchgate.events import AttemptStarted, SegmentClosed
-from batchgate.ledger import Ledger, read
 from batchgate.lease import Holder, Lease
+from batchgate.ledger import Ledger, read
 
 ATTEMPT = AttemptStarted(decision=1, attempt=1)
 UNTIL_REFUSED = """
@@ -121,7 +121,7 @@ def test_a_real_full_disk_ends_the_writing_and_loses_nothing(tmp_path):
     with ledger_that_broke(tmp_path, disk) as ledger, Path("/dev/full").open("wb") as full:
         ledger._write = lambda fd, data: os.write(full.fileno(), data)
 
-        with pytest.raises(LedgerWriteError, match="No space left on device.*free space or quota"):
+        with pytest.raises(LedgerWriteError, match=r"No space left on device.*free space or quota"):
             ledger.append(ATTEMPT)
 
 
@@ -249,7 +249,7 @@ def folder_we_may_not_write():
 def test_a_read_only_directory_is_told_at_the_start():
     with (
         folder_we_may_not_write() as folder,
-        pytest.raises(LedgerWriteError, match="Permission denied.*make the run's directory writ"),
+        pytest.raises(LedgerWriteError, match=r"Permission denied.*make the run's directory writ"),
     ):
         Ledger.open(folder / "ledger", run="orbits-1")
 

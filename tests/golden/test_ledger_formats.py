@@ -86,7 +86,11 @@ FIRST_LIFE: tuple[Event, ...] = (
     ProposalMade(
         decision=1,
         attempt=2,
-        proposal={"rationale": "inner é\u2028\U0001fa90", "candidates": [C1, C2], "f": {"$f": "nan"}},
+        proposal={
+            "rationale": "inner é\u2028\U0001fa90",
+            "candidates": [C1, C2],
+            "f": {"$f": "nan"},
+        },
         response_id="chatcmpl-1.2",
         model="Qwen/Qwen3-4B-Instruct",
         temperature=0.7,

@@ -96,7 +96,7 @@ def seqs_of(tmp_path_factory):
             path = folder / f"{number:04d}.jsonl"
             path.unlink(missing_ok=True)  # ext4 flushes a file that is cut and written anew
             path.write_bytes(content)
-        found = []
+        found: list[int] = []
         try:
             found.extend(entry.seq for entry in read(folder))
         except LedgerError as error:
@@ -198,7 +198,7 @@ def test_a_reader_that_looks_in_often_reads_what_one_reads_that_looks_once(segme
     border = len(segments[0])
     with run_dir() as folder:
         reader = Reader(folder)
-        found = []
+        found: list[int] = []
         for cut in [*sorted(min(cut, len(content)) for cut in cuts), len(content)]:
             (folder / "0001.jsonl").write_bytes(content[:border][:cut])
             if cut > border:

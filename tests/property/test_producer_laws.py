@@ -137,7 +137,7 @@ def _after(line: str, bracket: str) -> list[str]:
 
 @fast
 @given(
-    budget=st.integers(450, 3000),
+    budget=st.integers(550, 3000),
     feedback=st.lists(st.lists(hostile, max_size=5), max_size=6),
     said=st.lists(hostile, min_size=6, max_size=6),
     count=st.integers(0, 60),

@@ -178,6 +178,5 @@ def test_a_proposal_without_rationale_has_no_room_for_one():
     model = space(a=Variable(domain=(0, 1))).proposal_model(batch=1, rationale_chars=0)
 
     assert model(candidates=[{"a": 0.1}]).rationale == ""
-    assert list(model.model_json_schema()["properties"]) == ["candidates"]
     with pytest.raises(ValidationError):
         model(rationale="because", candidates=[{"a": 0.1}])

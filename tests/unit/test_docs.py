@@ -30,6 +30,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from batchgate.campaign import CampaignSpec, load
+from batchgate.cli import exits, main
 from batchgate.settings import Settings
 
 ROOT = Path(__file__).parents[2]
@@ -40,7 +41,17 @@ PAGES = sorted(
     if "_build" not in p.relative_to(DOCS).parts
 )
 FENCE = re.compile(r"^(`{3,})(.*)\n((?:.*\n)*?)\1$", re.MULTILINE)
-NOT_RUN = {"sh", "text", "{toctree}", "{eval-rst}", "{glossary}", "{note}", "{warning}", "{tip}"}
+NOT_RUN = {
+    "sh",
+    "text",
+    "{toctree}",
+    "{command-help}",
+    "{eval-rst}",
+    "{glossary}",
+    "{note}",
+    "{warning}",
+    "{tip}",
+}
 PROGRAMS = {"batchgate", "cat", "ls", "python", "tail"}
 LOOSELY = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
@@ -113,7 +124,7 @@ def run_command(command, folder):
         stderr=subprocess.STDOUT,
         stdin=subprocess.DEVNULL,
         text=True,
-        timeout=100,
+        timeout=300,
         check=False,
     )
 
@@ -180,3 +191,12 @@ def test_every_dependency_has_its_reason():
     named = set(re.findall(r"`([^`]+)`", page))
 
     assert {*needed, *project["optional-dependencies"]} - named == set()
+
+
+def test_the_commands_and_their_exit_codes_are_told():
+    page = (DOCS / "reference" / "command.md").read_text(encoding="utf-8")
+
+    told = re.findall(r"^```{command-help} (\S+)$", page, re.MULTILINE)
+
+    assert sorted(told) == sorted(main.commands)
+    assert (exits.__doc__ or "").partition("\n\n")[2].strip() in page

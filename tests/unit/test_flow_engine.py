@@ -208,6 +208,20 @@ async def test_cancel_task_ends_a_task_that_runs_and_knows_no_other(tmp_path):
     await backend.shutdown()
 
 
+async def test_a_task_that_comes_after_the_end_is_canceled(tmp_path):
+    backend = Backend(workers=1, work_dir=tmp_path, marker="test", grace_s=0)
+    await backend.shutdown()
+    task = FunctionTask(folder=None, use="time:sleep", value=60, timeout_s=60)
+    work = Work(task, stop=asyncio.get_running_loop().create_future())
+
+    await backend.submit_tasks([{"uid": "task.1", "args": (work,)}])
+    await backend.shutdown()
+
+    assert work.end is not None
+    assert work.end.end is End.CANCELED
+    assert list(tmp_path.iterdir()) == []
+
+
 async def test_what_is_awaited_to_the_end_outlives_cancellations():
     go = asyncio.Event()
     done = []

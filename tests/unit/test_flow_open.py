@@ -319,6 +319,7 @@ async def test_processes_carry_the_marker_and_what_they_are_for(flow, job, funct
 
     assert {re.sub(r"[0-9a-f]{32}", "ID", uid) for uid in uids} == {"job-1", "worker.ID"}
     running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
 
 
 async def test_a_closed_flow_takes_nothing_and_leaves_nothing(tmp_path, job, function):

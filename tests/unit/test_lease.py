@@ -155,6 +155,17 @@ def test_a_killed_holder_is_taken_over_at_once(tmp_path, child):
     assert clock.sleeps == 0
 
 
+def test_a_holder_of_which_nothing_is_left_is_taken_over_at_once(tmp_path):
+    with subprocess.Popen(["true"]) as ended:
+        ended.wait()
+    leave(tmp_path, **here(pid=ended.pid))
+    clock = Time()
+
+    acquire(tmp_path, clock).release()
+
+    assert clock.sleeps == 0
+
+
 def test_a_stopped_holder_on_this_machine_still_holds(tmp_path, child):
     child.send_signal(signal.SIGSTOP)
 
@@ -438,11 +449,14 @@ def test_the_holder_notices_a_takeover_without_being_asked(tmp_path):
     lease = Lease.acquire(tmp_path, holder=holder, monotonic=lambda: 0.0)
     lease.path.unlink()
 
-    deadline = time.monotonic() + 30
     with pytest.raises(LedgerWriteError):
-        while time.monotonic() < deadline:
-            lease.hold()
+        hold_until(lease, time.monotonic() + 30)
     lease.release()
+
+
+def hold_until(lease, deadline):
+    while time.monotonic() < deadline:
+        lease.hold()
 
 
 def test_of_many_takers_at_the_same_moment_exactly_one_wins(tmp_path):
@@ -456,11 +470,9 @@ def test_of_many_takers_at_the_same_moment_exactly_one_wins(tmp_path):
         )
         for _ in range(4)
     ]
-    results = []
     try:
-        assert [taker.stdout.readline() for taker in takers] == ["ready\n"] * 4
-        for number in range(25):
-            results.append(race(takers, tmp_path / str(number)))
+        assert [readline(taker) for taker in takers] == ["ready"] * 4
+        results = [race(takers, tmp_path / str(number)) for number in range(25)]
     finally:
         for taker in takers:
             with taker:
@@ -475,10 +487,14 @@ def race(takers, folder):
     start = time.monotonic() + 0.005
     for taker in takers:
         taker.stdin.write(f"{folder} {start}\n")
-    answers = [taker.stdout.readline().strip() for taker in takers]
+    answers = [readline(taker) for taker in takers]
     winner = takers[answers.index("won")]
     winner.stdin.write("\n")
-    return (*sorted(answers), winner.stdout.readline().strip())
+    return (*sorted(answers), readline(winner))
+
+
+def readline(process):
+    return process.stdout.readline().strip()
 
 
 def test_the_lease_file_is_readable_by_people(tmp_path):

@@ -360,3 +360,12 @@ def test_a_job_folder_that_nothing_allowed_is_found(tmp_path):
     assert check_run(tmp_path) == [
         Finding("gate", "jobs/stray", "no line of the ledger allows this job")
     ]
+
+
+def test_jobs_that_cannot_be_listed_are_a_finding(tmp_path):
+    write(tmp_path, TO_PLANNED)
+    (tmp_path / "jobs").write_text("")
+
+    assert check_run(tmp_path) == [
+        Finding("gate", "jobs", "the folder cannot be read: Not a directory")
+    ]

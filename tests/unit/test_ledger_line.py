@@ -66,7 +66,7 @@ def test_lone_surrogates_survive():
 
 
 def test_nesting_that_pydantic_cannot_parse_survives():
-    deep: list = []
+    deep: list[object] = []
     for _ in range(300):
         deep = [deep]
 
@@ -88,7 +88,7 @@ def test_what_is_not_plain_is_refused():
 
 
 def test_an_event_that_its_own_model_refuses_is_refused():
-    event = AttemptStarted.model_construct(decision="three", attempt=2)
+    event = AttemptStarted.model_construct(decision="three")  # type: ignore[call-arg, arg-type]
 
     with pytest.raises(ValueError, match="Expected `int`"):
         line_of(event)

@@ -1,5 +1,5 @@
-import os
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -36,7 +36,7 @@ def put_lines(folder, number, lines):
 def corruption(folder, *, verify=True):
     with pytest.raises(LedgerCorruptError) as info:
         list(read(folder, verify=verify))
-    return os.path.basename(info.value.path), info.value.line_number, str(info.value.args[0])
+    return Path(info.value.path).name, info.value.line_number, str(info.value.args[0])
 
 
 def test_all_segments_are_read_in_order(folder):

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 import warnings
+from pathlib import Path
 
 import pytest
 
@@ -71,11 +72,29 @@ def test_a_later_life_goes_on_from_the_last_line(tmp_path):
     opened = events_of(tmp_path)[3]
     assert isinstance(opened, SegmentOpened)
     assert (opened.segment, opened.previous) == (2, "0001.jsonl")
-    assert opened.previous_hash == json.loads(
-        (tmp_path / "ledger" / "0001.jsonl").read_text().splitlines()[-1]
-    )["~"]
+    assert (
+        opened.previous_hash
+        == json.loads((tmp_path / "ledger" / "0001.jsonl").read_text().splitlines()[-1])["~"]
+    )
     assert appended.entry.seq == last.seq + 2
     assert appended.segment == "0002.jsonl"
+
+
+def test_what_a_killed_life_left_is_synced_before_the_next_segment_goes_on_from_it(
+    tmp_path, monkeypatch
+):
+    open_ledger(tmp_path).close()
+    synced = []
+
+    def fsync(fd):
+        name = Path(f"/proc/self/fd/{fd}").readlink().name
+        synced.append((name, (tmp_path / "ledger" / "0002.jsonl").exists()))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    open_ledger(tmp_path).close()
+
+    assert ("0001.jsonl", False) in synced
+    assert ("ledger", True) in synced
 
 
 def test_append_tells_what_a_reader_will_get(tmp_path):
@@ -162,7 +181,7 @@ def test_a_segment_that_appears_behind_our_back_is_another_writers(tmp_path, mon
     [
         ProposalMade(decision=1, attempt=1, proposal=float("nan")),
         ProposalMade(decision=1, attempt=1, proposal=object()),
-        AttemptStarted.model_construct(decision="three", attempt=1),
+        AttemptStarted.model_construct(decision="three"),  # type: ignore[call-arg, arg-type]
     ],
 )
 def test_an_event_that_cannot_be_read_back_is_refused_and_nothing_is_lost(tmp_path, event):
@@ -177,7 +196,7 @@ def test_an_event_that_cannot_be_read_back_is_refused_and_nothing_is_lost(tmp_pa
 
 
 def test_nesting_that_no_reader_could_read_is_refused(tmp_path):
-    deep: list = []
+    deep: list[object] = []
     for _ in range(100_000):
         deep = [deep]
 

@@ -104,3 +104,26 @@ async def test_server_that_ignores_the_schema_is_a_problem_at_once(clock):
         (found,) = await problems(server, clock, times_s=(0,))
 
     assert "ignores the schema" in found
+
+
+@pytest.mark.parametrize(
+    ("script", "routes", "why"),
+    [
+        ([CANARY], {}, None),
+        ([], {"/v1/models": Reply(b'{"data":[{"id":"other"}]}')}, "serves other, not m"),
+        ([], {"/v1/models": Reply(b'{"data":[]}')}, "serves nothing, not m"),
+        ([], {"/v1/models": Reply(b"[]")}, "does not list models"),
+        ([], {"/health": Reply(status=503)}, "HTTP 503"),
+        ([cut()], {}, "no answer"),
+        ([completion("Hello")], {}, "ignores the schema"),
+        ([completion(None)], {}, "ignores the schema"),
+    ],
+)
+async def test_what_is_missing_for_readiness_is_told(script, routes, why):
+    async with ScriptedServer(script, model="m", routes=routes) as server:
+        connection = Connection(server.url)
+        missing = await Probe(connection, "m").readiness()
+        await connection.aclose()
+
+    assert (missing is None) == (why is None)
+    assert (why or "") in (missing or "")

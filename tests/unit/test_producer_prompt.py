@@ -183,6 +183,20 @@ def test_budget_below_the_campaigns_own_text_is_a_mistake_of_the_campaign():
         told(campaign(prompt="word " * 500), budget_tokens=300)
 
 
+def test_budget_that_is_enough_at_first_stays_enough():
+    made = campaign(producer={"batch": 2})
+    with pytest.raises(ConfigError) as caught:
+        told(made, budget_tokens=1)
+    least = int(str(caught.value).split("up to ")[1].split(":")[0])
+    previous = [rejected("x", "y", index=i) for i in range(1, 100)]
+
+    _, user = told(
+        made, budget_tokens=least, results=[observed(1.0)] * 9999, previous=previous, decision=10**6
+    )
+
+    assert "9999 more are not shown." in user
+
+
 def test_words_are_counted_by_three_letters_and_the_rest_by_bytes():
     assert token_bound("abcdefg") == 3
     assert token_bound("abc 123.5") == 1 + 1 + 5

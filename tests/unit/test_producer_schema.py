@@ -20,7 +20,8 @@ Unit = Annotated[float, Field(ge=0, le=1)]
 
 
 def model(**fields: Any) -> type[BaseModel]:
-    made: type[BaseModel] = create_model("Asked", **{k: (v, ...) for k, v in fields.items()})
+    needed: dict[str, Any] = {name: (kind, ...) for name, kind in fields.items()}
+    made: type[BaseModel] = create_model("Asked", **needed)
     return made
 
 

@@ -118,7 +118,7 @@ class TestSamples:
     async def test_proposal_that_its_own_model_refuses_is_rejected(self, monkeypatch):
         made = campaign(producer=SAMPLES)
 
-        class Strict(made.proposal_model):  # type: ignore[name-defined, misc]
+        class Strict(made.proposal_model):  # type: ignore[name-defined]
             def model_post_init(self, context):
                 raise ValueError("the gaps must differ by 20 nm")
 

@@ -21,7 +21,6 @@ from pydantic import (
     create_model,
     model_validator,
 )
-from pydantic.json_schema import SkipJsonSchema
 from pydantic_core import PydanticCustomError
 
 Value = float | int | str | bool
@@ -222,8 +221,7 @@ class Space(BaseModel):
         if rationale_chars:
             fields["rationale"] = (Annotated[str, Field(max_length=rationale_chars)], ...)
         else:
-            # Not in the schema either, so that a model cannot write one.
-            fields["rationale"] = (Annotated[Literal[""], SkipJsonSchema()], "")
+            fields["rationale"] = (Literal[""], "")
         fields["candidates"] = (
             Annotated[
                 tuple[self.candidate_model(), ...],  # type: ignore[misc]

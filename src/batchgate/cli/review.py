@@ -10,7 +10,7 @@ from rich.console import Console
 
 from ..errors import ConfigError
 from ..ledger import check_run
-from ..review import open_run, summarise, write_report
+from ..review import open_run, rendered, summarise, write_report
 from . import exits
 
 run_argument = click.argument(
@@ -28,7 +28,7 @@ def summary(run: Path, *, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(told.to_json(), indent=2, allow_nan=False))
     else:
-        Console().print(told)
+        Console().print(rendered(told))
 
 
 @click.command()

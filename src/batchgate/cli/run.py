@@ -14,7 +14,7 @@ from rich.console import Console
 
 from ..campaign import Campaign, load
 from ..errors import BatchGateError, LedgerWriteError
-from ..review import open_run, summarise, write_report
+from ..review import open_run, rendered, summarise, write_report
 from ..runner import Stop
 from ..settings import Settings, load_settings
 from . import exits
@@ -109,7 +109,7 @@ def _review(folder: Path, console: Console, *, as_json: bool) -> None:
         if as_json:
             click.echo(json.dumps(summary.to_json(), indent=2, allow_nan=False))
         else:
-            console.print(summary)
+            console.print(rendered(summary))
         console.print(f"report: {write_report(folder)}", highlight=False, soft_wrap=True)
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..job import End, FunctionTask, JobSpec, TaskEnd
-from .ends import ended_now
+from .ends import BY_RUNNER, ended_now
 from .process import run_process
 from .slot import Slot
 from .waiting import first
@@ -53,7 +53,7 @@ class Work:
 
 
 class Backend:
-    """Runs `Work` on this node. AsyncFlow's engine calls it; so do its names come from there.
+    """Runs `Work` on this node. AsyncFlow's engine calls it, hence its methods' names.
 
     Args:
         workers: Function tasks at once.
@@ -137,7 +137,7 @@ class Backend:
 
     async def _end_of(self, task: dict[str, Any], work: Work) -> TaskEnd:
         if work.stop.done():
-            return ended_now(End.CANCELED, "ended by the runner", started_at=0.0)
+            return ended_now(End.CANCELED, BY_RUNNER, started_at=0.0)
         if isinstance(work.payload, FunctionTask):
             return await self._call(task, work, work.payload)
         self._report(task, TaskStates.RUNNING)
@@ -148,7 +148,7 @@ class Backend:
     async def _call(self, task: dict[str, Any], work: Work, call: FunctionTask) -> TaskEnd:
         slot = await self._take(work.stop)
         if slot is None:
-            return ended_now(End.CANCELED, "ended by the runner", started_at=0.0)
+            return ended_now(End.CANCELED, BY_RUNNER, started_at=0.0)
         try:
             self._report(task, TaskStates.RUNNING)
             return await slot.call(call, stop=work.stop)

@@ -9,6 +9,8 @@ import time
 from ..job import End, TaskEnd
 from .output import one_line
 
+BY_RUNNER = "ended by the runner"
+
 
 def not_started(error: str) -> TaskEnd:
     """Return the end of a task that never ran."""

@@ -25,7 +25,6 @@ from radical.asyncflow import WorkflowEngine
 from ..errors import FlowError
 from ..job import FunctionTask, JobSpec, TaskEnd
 from .backend import Backend, TaskStates, Work
-from .ends import not_started
 from .waiting import finished, first
 
 WINDOW = 64
@@ -145,8 +144,6 @@ class AsyncFlow:
 
     async def execute(self, spec: JobSpec) -> TaskEnd:
         """Run a process; see `batchgate.job.Flow.execute`."""
-        if not spec.argv:
-            return not_started("argv is empty, must name a program")
         async with self._jobs:
             return await self._engine.end_of(self._executable_task, spec)
 

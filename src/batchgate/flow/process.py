@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from ..errors import FlowError
 from ..job import End, JobSpec, TaskEnd
-from .ends import by_itself, ended_now, in_words, not_started
+from .ends import BY_RUNNER, by_itself, ended_now, in_words, not_started
 from .output import Pump, one_line
 from .processes import Family, environment
 from .waiting import first
@@ -32,6 +32,8 @@ async def run_process(
         stop: Ends the job once it is done.
         grace_s: Seconds between SIGTERM and SIGKILL.
     """
+    if not spec.argv:
+        return not_started("argv is empty, must name a program")
     tag = f"{marker}/{spec.id}"
     with contextlib.ExitStack() as stack:
         try:
@@ -39,8 +41,7 @@ async def run_process(
             stderr = stack.enter_context(Pump(spec.folder / "stderr"))
             process = await _start(spec, tag, stdout, stderr)
         except (OSError, ValueError) as exc:  # ValueError: a NUL byte in argv or env
-            program = spec.argv[0] if spec.argv else "an empty argv"
-            return not_started(f"cannot start {program}: {exc}")
+            return not_started(f"cannot start {spec.argv[0]}: {exc}")
         end = await _watch(process, spec, Family(tag, process.pid), stop, grace_s)
         stderr.drain()
         return _with_last_line(end, stderr.log.tail)
@@ -93,7 +94,7 @@ def _why(
         end = by_itself(exited.result())
         return end, "" if end is End.COMPLETED else in_words(exited.result())
     if stop.done():
-        return End.CANCELED, "ended by the runner"
+        return End.CANCELED, BY_RUNNER
     return End.TIMED_OUT, f"ended after its walltime of {walltime_s:g} s"
 
 

@@ -2,6 +2,8 @@
 
 A worker runs code that a hostile simulation may have influenced. So what it sends is JSON of
 bounded size, is validated, and has to echo the request's id; anything else ends the worker.
+
+A process that a function leaves behind lives as long as the function's worker.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from pydantic import BaseModel, ConfigDict, FiniteFloat, TypeAdapter
 
 from ..errors import FlowError
 from ..job import End, FunctionTask, TaskEnd
-from .ends import ended_now, in_words, not_started
+from .ends import BY_RUNNER, ended_now, in_words, not_started
 from .function import RESULT_BYTES, TRACEBACK_CHARS
 from .output import Pump, one_line
 from .processes import Family, environment
@@ -84,17 +86,17 @@ class Slot:
         except (OSError, TypeError, ValueError, RecursionError) as exc:
             return not_started(f"cannot start {task.use}: {exc}")
         worker.ask(request)
-        first = await worker.answer(_FIRST, request_id, stop=stop, timeout_s=IMPORT_S)
-        if isinstance(first, _Ended):
-            return _task_end(first)
-        if isinstance(first, End):
+        begun = await worker.answer(_FIRST, request_id, stop=stop, timeout_s=IMPORT_S)
+        if isinstance(begun, _Ended):
+            return _task_end(begun)
+        if isinstance(begun, End):
             late = f"not imported within {IMPORT_S:g} s"
-            return await self._give_up(worker, first, late, started_at=0.0)
-        last = await worker.answer(_LAST, request_id, stop=stop, timeout_s=task.timeout_s)
-        if isinstance(last, _Ended):
-            return _task_end(last)
+            return await self._give_up(worker, begun, late, started_at=0.0)
+        ended = await worker.answer(_LAST, request_id, stop=stop, timeout_s=task.timeout_s)
+        if isinstance(ended, _Ended):
+            return _task_end(ended)
         late = f"ended after its deadline of {task.timeout_s:g} s"
-        return await self._give_up(worker, last, late, started_at=first.started_at)
+        return await self._give_up(worker, ended, late, started_at=begun.started_at)
 
     async def close(self) -> None:
         """End the worker at once.
@@ -117,14 +119,15 @@ class Slot:
         """End a worker that gave no answer. The next call starts another one."""
         self._worker = None
         code = await worker.exit_code() if end is End.WORKER_LOST else None
-        words = {
-            End.TIMED_OUT: late,
-            End.CANCELED: "ended by the runner",
-            End.WORKER_LOST: f"its worker died: {in_words(code)}"
-            if code is not None
-            else "its worker sent what is no answer",
-        }
-        error = words[end]
+        match end:
+            case End.TIMED_OUT:
+                error = late
+            case End.CANCELED:
+                error = BY_RUNNER
+            case _ if code is None:
+                error = "its worker sent what is no answer"
+            case _:
+                error = f"its worker died: {in_words(code)}"
         try:
             await worker.end(grace_s=self._grace_s)
         except FlowError as exc:

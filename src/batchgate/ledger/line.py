@@ -74,3 +74,11 @@ def follows(line: bytes, previous: bytes) -> bool:
     """Whether a complete line is unchanged and follows the line with the hash `previous`."""
     digest = sha256(previous + line[:-_TAIL]).hexdigest().encode()
     return line[-_TAIL:] == b',"~":"%b"}\n' % digest
+
+
+def why(error: Exception) -> str:
+    """Say in one short line why an event was refused, without the values it holds."""
+    if isinstance(error, ValidationError):
+        first = error.errors(include_url=False, include_input=False)[0]
+        return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+    return str(error).partition("\n")[0][:200]

@@ -14,11 +14,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from ..errors import LedgerCorruptError, LedgerError
 from ..events import FORMAT, Entry
-from .line import decode, follows, stored_hash
+from .line import decode, follows, stored_hash, why
 
 _SEGMENT = re.compile(r"(\d{4,})\.jsonl")
 _SEQ = re.compile(rb'\{"seq":(\d{1,18}),')
@@ -88,10 +86,11 @@ class Reader:
         """
         for line in self.lines():
             try:
-                yield decode(line)
+                entry = decode(line)
             except (ValueError, RecursionError) as exc:
-                message = f"the line is no event that this version knows: {_why(exc)}"
+                message = f"the line is no event that this version knows: {why(exc)}"
                 raise self._corrupt(self.line, message) from exc
+            yield entry
 
     def lines(self) -> Iterator[bytes]:
         """Yield the complete lines not read yet, checked but not parsed. Raises as iterating does."""
@@ -160,22 +159,26 @@ class Reader:
 
     def _broken_link(self, previous: bytes) -> LedgerCorruptError:
         """Say why the segment does not go on from the last line before it."""
-        name = segment_name(self.segment)
-        follower = previous == b""
-        for number in range(1, self.segment):
-            with self._path(number).open("rb") as file:
-                for at, line in enumerate(file, start=1):
-                    if follower and line.endswith(b"\n"):
-                        return LedgerCorruptError(
-                            f"lines were added here after {name} was opened, by a writer that had "
-                            "lost its lease; move them elsewhere to go on without them",
-                            str(self._path(number)),
-                            at,
-                        )
-                    follower = follower or stored_hash(line) == previous
+        found = previous == b""
+        for path, number, line in self._earlier_lines():
+            if found:
+                return LedgerCorruptError(
+                    f"lines were added here after {segment_name(self.segment)} was opened, by a "
+                    "writer that had lost its lease; move them elsewhere to go on without them",
+                    str(path),
+                    number,
+                )
+            found = stored_hash(line) == previous
         return self._corrupt(
             1, "goes on from a line that no segment before holds: lines were cut off or changed"
         )
+
+    def _earlier_lines(self) -> Iterator[tuple[Path, int, bytes]]:
+        for path in map(self._path, range(1, self.segment)):
+            with path.open("rb") as file:
+                for number, line in enumerate(file, start=1):
+                    if line.endswith(b"\n"):
+                        yield path, number, line
 
     def _path(self, number: int) -> Path:
         return self.folder / segment_name(number)
@@ -216,10 +219,3 @@ def _misplaced(line: bytes, *, due: int) -> str:
     seq = int(found[1])
     cause = "lines are missing" if seq > due else "a line stands here twice"
     return f"seq is {seq} where {due} is due: {cause}, or lines were swapped or changed"
-
-
-def _why(error: Exception) -> str:
-    if isinstance(error, ValidationError):
-        first = error.errors(include_url=False, include_input=False)[0]
-        return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
-    return str(error)

@@ -20,14 +20,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from ..errors import LedgerHeldError, LedgerMismatchError, LedgerWriteError
+from ..errors import LedgerMismatchError, LedgerWriteError
 from ..events import Entry, Event, SegmentClosed, SegmentOpened
 from ..lease import LEASE_S, Holder, Lease
-from .line import decode, encode, stored_hash
+from .disk import create, make_folder, sync_path, write_error, writing
+from .line import decode, encode, stored_hash, why
 from .reader import Reader, segment_name
-
-_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-_FORBIDDEN = {errno.EROFS, errno.EACCES, errno.EPERM}
 
 _SLURM = {
     "SLURM_JOB_ID": "job_id",
@@ -79,7 +77,7 @@ class Ledger:
         self.folder = reader.folder
         self._segment = reader.segment + 1
         self.path = self.folder / segment_name(self._segment)
-        self._fd = _create(self.path)
+        self._fd = create(self.path)
         self._seq = reader.seq
         self._hash = reader.hash.encode()
         self._lease = lease
@@ -130,16 +128,17 @@ class Ledger:
         """
         holder = Holder.here(environ=environ, lease_s=lease_s)
         with contextlib.ExitStack() as undo:
-            with _writing(folder):
-                _make_folder(folder)
+            with writing(folder):
+                make_folder(folder)
                 lease = Lease.acquire(folder, holder=holder)
                 undo.callback(lease.release)
             reader = _read_to_end(folder, run=run)
-            with _writing(folder):
+            with writing(folder):
+                _sync_last(reader)
                 ledger = cls(reader, lease, clock=clock, write=write, sync=sync)
                 undo.pop_all()
                 undo.callback(ledger.close)
-                _sync_folder(folder)
+                sync_path(folder)
             ledger._append_opening(reader, run=run, slurm=_slurm_facts(environ))
             undo.pop_all()
         return ledger
@@ -193,7 +192,7 @@ class Ledger:
             entry = decode(line)
         except (TypeError, ValueError, RecursionError) as exc:
             raise LedgerWriteError(
-                f"{event.type} cannot be recorded, since it holds more than plain data: {exc}"
+                f"{event.type} cannot be recorded, since it holds more than plain data: {why(exc)}"
             ) from exc
         try:
             self._put(line)
@@ -286,59 +285,9 @@ class Ledger:
             raise
 
     def _fail(self, exc: OSError) -> LedgerWriteError:
-        error = _write_error(self.path, exc)
+        error = write_error(self.path, exc)
         self._failure = str(error)
         return error
-
-
-@contextlib.contextmanager
-def _writing(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as exc:
-        raise _write_error(path, exc) from exc
-
-
-def _write_error(path: Path, exc: OSError) -> LedgerWriteError:
-    if exc.errno in _FULL:
-        advice = "free space or quota, or raise the limit of a file's size (ulimit -f)"
-    elif exc.errno in _FORBIDDEN:
-        advice = "make the run's directory writable"
-    else:
-        advice = "see that the run's directory exists and its file system works"
-    return LedgerWriteError(
-        f"{path}: {exc.strerror}: not recorded, so nothing more is launched; {advice}, and run again"
-    )
-
-
-def _make_folder(folder: Path) -> None:
-    try:
-        folder.mkdir(0o750)
-    except FileExistsError:
-        return
-    _sync_folder(folder.parent)
-
-
-def _create(path: Path) -> int:
-    flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC
-    try:
-        return os.open(path, flags, 0o640)
-    except FileExistsError as exc:
-        # Not listed a moment ago: NFS shows another node's new files late.
-        raise LedgerHeldError(
-            f"{path} has just been made by another runner; see that it has ended, and run again"
-        ) from exc
-
-
-def _sync_folder(folder: Path) -> None:
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    except OSError as exc:
-        if exc.errno != errno.EINVAL:  # fsync(2): a file system that cannot sync folders
-            raise
-    finally:
-        os.close(fd)
 
 
 def _read_to_end(folder: Path, *, run: str) -> Reader:
@@ -350,6 +299,13 @@ def _read_to_end(folder: Path, *, run: str) -> Reader:
             f"{folder} is of run {reader.run!r}, not {run!r}; choose another directory"
         )
     return reader
+
+
+def _sync_last(reader: Reader) -> None:
+    # Its writer may have been killed before it synced. What the next segment goes on from must
+    # not be lost with the node once that segment is on the disk.
+    if reader.segment:
+        sync_path(reader.folder / segment_name(reader.segment))
 
 
 def _slurm_facts(environ: Mapping[str, str]) -> dict[str, str]:

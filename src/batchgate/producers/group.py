@@ -22,14 +22,14 @@ _POLL_S = 0.1
 
 def marked(mark: str, session: int | None = None) -> list[int]:
     """Return the live processes that carry a mark or belong to a session, without our own."""
-    wanted = f"{MARK}={mark}".encode()
+    wanted = os.fsencode(f"{MARK}={mark}")
     found = []
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit() or int(entry.name) == os.getpid():
             continue
         # Other users' processes cannot be read, and any may end while it is looked at.
         with contextlib.suppress(OSError):
-            state, _, _, of_session = _stat(entry)
+            state, of_session = _state_and_session(entry)
             if state not in "ZX" and (of_session == session or wanted in _environ(entry)):
                 found.append(int(entry.name))
     return sorted(found)
@@ -45,19 +45,27 @@ async def gone(mark: str, session: int | None, *, within_s: float) -> bool:
     return True
 
 
-def kill(mark: str, session: int | None = None) -> list[int]:
-    """Send SIGKILL to every process of a server, and return which there were."""
-    found = marked(mark, session)
-    for pid in found:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-    return found
+async def kill(mark: str, session: int | None = None, *, within_s: float) -> list[int]:
+    """Kill every process of a server, and return those that are still there in the end.
+
+    The first round comes before anything is waited for, so a cancellation does not prevent it.
+    """
+    deadline = time.monotonic() + within_s
+    # Again and again: one may have forked while it was looked at.
+    while found := marked(mark, session):
+        for pid in found:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        if time.monotonic() >= deadline:
+            return found
+        await asyncio.sleep(_POLL_S)
+    return []
 
 
-def _stat(entry: Path) -> tuple[str, int, int, int]:
+def _state_and_session(entry: Path) -> tuple[str, int]:
     # The program's name stands in parentheses and may hold any of them.
     fields = (entry / "stat").read_bytes().rpartition(b")")[2].split()
-    return fields[0].decode(), int(fields[1]), int(fields[2]), int(fields[3])
+    return fields[0].decode(), int(fields[3])
 
 
 def _environ(entry: Path) -> list[bytes]:

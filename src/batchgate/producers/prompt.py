@@ -36,8 +36,9 @@ _ROLE = (
     "You propose candidates for a simulation campaign on a supercomputer. Every candidate that is "
     "accepted costs hours of computing time. Answer with JSON only."
 )
-# What a chat template adds around two messages: 14 tokens with SmolLM2, some 40 with Llama 3.
-_TEMPLATE_TOKENS = 64
+# What a chat template adds around two messages (14 tokens with SmolLM2, some 40 with Llama 3), and
+# the numbers: of the task, and of what is not shown.
+_RESERVE_TOKENS = 128
 _RESULTS = "# Results, best first", "No result is known yet."
 _REJECTED = "# Rejected just now, newest first", "None."
 _DIGITS = 6
@@ -77,13 +78,8 @@ def messages(
     shift = _candidate_shift(asked.shift, form)
     system = "\n\n".join(filter(None, (_ROLE, campaign.prompt.strip())))
     head = "\n".join(_head(campaign, shift))
-    task = _task(campaign, asked, form, f"{decision}.{len(previous) + 1}")
-
-    def user(known: Sequence[str], rejected: Sequence[str]) -> str:
-        told = chain(_section(_RESULTS, known, results), _section(_REJECTED, rejected, previous))
-        return "\n".join((head, *told, task))
-
-    own = token_bound(system) + token_bound(user((), ())) + _TEMPLATE_TOKENS
+    task = _task(campaign, asked, form)
+    own = sum(map(token_bound, (system, head, *_RESULTS, *_REJECTED, task))) + _RESERVE_TOKENS
     room = budget_tokens - own
     if room < 0:
         raise ConfigError(
@@ -92,9 +88,11 @@ def messages(
         )
     rejected = _rejections(shift, previous, room * 2 // 3)
     known = _results(campaign, shift, results, room - sum(map(_size, rejected)))
+    told = chain(_section(_RESULTS, known, results), _section(_REJECTED, rejected, previous))
+    title = f"# Task {decision}.{len(previous) + 1}"
     return [
         {"role": "system", "content": system},
-        {"role": "user", "content": user(known, rejected)},
+        {"role": "user", "content": "\n".join((head, *told, title, task))},
     ]
 
 
@@ -173,14 +171,14 @@ def _wanted(name: str, constraint: Constraint) -> str:
             return f"{name} from {constraint.bounds[0]:g} to {constraint.bounds[1]:g}"
 
 
-def _task(campaign: Campaign, asked: PortableSchema, form: str, number: str) -> str:
+def _task(campaign: Campaign, asked: PortableSchema, form: str) -> str:
     batch = campaign.spec.producer.batch
     one = form == "samples" or batch == 1
     what = "one new candidate" if one else f"{batch} new candidates, different from each other"
     keys = ", ".join(map(_literal, asked.schema.get("properties", {})))
     return (
-        f"# Task {number}\nPropose {what}, unlike all those above, inside every range, and without "
-        f"the faults of the rejected.\nAnswer with one JSON object with the keys {keys}."
+        f"Propose {what}, unlike all those above, inside every range, and without the faults of "
+        f"the rejected.\nAnswer with one JSON object with the keys {keys}."
     )
 
 
@@ -198,11 +196,11 @@ def _section(heading: tuple[str, str], lines: Sequence[str], of: Sequence[object
 def _rejections(shift: Powers, previous: Sequence[Attempt[Any]], room: int) -> list[str]:
     """Write the newest rejections; each may take half of what those before it left."""
     lines: list[str] = []
-    for attempt in reversed(previous):
-        most = room // 2 if attempt is not previous[0] else room
+    for older in reversed(range(len(previous))):
+        most = room // 2 if older else room
         if most < _MIN_ENTRY_BYTES:
             break
-        line = _rejection(attempt, shift, most)
+        line = _rejection(previous[older], shift, most)
         room -= _size(line)
         lines.append(line)
     return lines

@@ -157,9 +157,9 @@ class VllmServer:
         """
         _require_program(self.command, self.environ)
         _require_model(self.path)
-        if left := group.kill(self._mark):
-            logger.warning("ended %d processes that an earlier life left over", len(left))
-            await group.gone(self._mark, None, within_s=_KILL_S)
+        if left := group.marked(self._mark):
+            logger.warning("ending %d processes that an earlier life left over", len(left))
+            await group.kill(self._mark, within_s=_KILL_S)
         if not self.url:
             self._folder, self.url = _place(self.port, self.environ)
         # A server that was killed leaves its socket, and the next one cannot bind to it.
@@ -170,7 +170,10 @@ class VllmServer:
         try:
             self._running = running = await self._spawn()
             elapsed_s = await wait_until_ready(
-                running.probe, ready_s=self.ready_s, alive=self._alive, progress=self.progress
+                self._probe(running),
+                ready_s=self.ready_s,
+                alive=self._alive,
+                progress=self.progress,
             )
             ready = True
             return elapsed_s
@@ -184,11 +187,12 @@ class VllmServer:
     async def watch(self) -> str:
         """Return once the server must be given up, and say why."""
         running = self._require_running()
+        probe = self._probe(running)
         while True:
             await asyncio.wait({running.exited}, timeout=self.look_s)
             if running.exited.done():
                 return _how_it_ended(running.exited.result())
-            if problem := await running.probe.problem():
+            if problem := await probe.problem():
                 return problem
 
     async def restart(self) -> float:
@@ -257,20 +261,21 @@ class VllmServer:
             raise ServerError(f"{self.command[0]} cannot be started: {exc}") from exc
         finally:
             os.close(descriptor)
-        connection = Connection(self.url)
-        probe = Probe(connection, self.model, answer_s=self.answer_s, stall_s=self.stall_s)
-        exited = asyncio.create_task(process.wait())
-        return _Running(process, exited, connection, probe)
+        return _Running(process, asyncio.create_task(process.wait()), Connection(self.url))
+
+    def _probe(self, running: _Running) -> Probe:
+        return Probe(running.connection, self.model, answer_s=self.answer_s, stall_s=self.stall_s)
 
     def _argv(self) -> list[str]:
         model = (self.path,) if self.command[-1] == "serve" else ("--model", self.path)
-        scheme, _, where = self.url.partition(":")
-        bind = ("--uds", where) if scheme == "unix" else ("--host", *where[2:].split(":"))
-        if scheme != "unix":
-            bind = (*bind[:2], "--port", *bind[2:])
         drain_s = str(math.floor(self.grace_s / 2))
         named = ("--served-model-name", self.model, "--shutdown-timeout", drain_s)
-        return [*self.command, *model, *bind, *named, *_FLAGS, *self.flags]
+        return [*self.command, *model, *self._bind(), *named, *_FLAGS, *self.flags]
+
+    def _bind(self) -> tuple[str, ...]:
+        if self._folder is not None:
+            return "--uds", str(self._folder / _SOCKET)
+        return "--host", "127.0.0.1", "--port", self.url.rpartition(":")[2]
 
     def _variables(self) -> dict[str, str]:
         inherited = {
@@ -299,11 +304,11 @@ class VllmServer:
                 running.process.terminate()
                 await group.gone(self._mark, session, within_s=grace_s)
         finally:
-            killed = group.kill(self._mark, session)
+            left = await group.kill(self._mark, session, within_s=_KILL_S)
             await running.connection.aclose()
-        if not await group.gone(self._mark, session, within_s=_KILL_S):
+        if left:
             raise ServerError(
-                f"processes {killed} of the model server cannot be ended: end them by hand"
+                f"processes {left} of the model server cannot be ended: end them by hand"
             )
         await running.exited
 
@@ -313,7 +318,6 @@ class _Running:
     process: asyncio.subprocess.Process
     exited: asyncio.Task[int]
     connection: Connection
-    probe: Probe
 
 
 @dataclass(kw_only=True, eq=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any, Literal
 
 from ..campaign import CampaignSpec
@@ -168,7 +169,7 @@ def _reasks(decisions: Iterable[DecisionRow]) -> dict[str, int]:
     return _counts(
         _followed(one, other)
         for decision in decisions
-        for one, other in zip(decision.attempts, decision.attempts[1:], strict=False)
+        for one, other in pairwise(decision.attempts)
         if one.outcome == "rejected"
     )
 
@@ -185,8 +186,9 @@ def _followed(one: AttemptRow, other: AttemptRow) -> str:
 
 def _best(record: RunRecord) -> Best | None:
     best, spec = record.best, record.spec
-    if best is None or spec is None:
+    if best is None:
         return None
+    assert spec is not None
     name, minimise = spec.objective
     pick = min if minimise else max
     feasible = [job for job in record.jobs if job.feasible]

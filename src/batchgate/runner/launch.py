@@ -24,6 +24,7 @@ from ..carrier import environment
 from ..errors import LedgerWriteError
 from ..events import Chosen, JobEnded, JobPlanned, ResultAccepted, ResultRejected
 from ..job import End, Flow, FunctionTask, JobSpec, JobState, TaskEnd
+from ..ledger import Appended
 from ..plain import loads, plain
 from .recorder import Recorder
 
@@ -34,6 +35,19 @@ PARSE_TIMEOUT_S = 120.0
 """Seconds that a campaign's `parse` may take."""
 
 tracer = trace.get_tracer("batchgate")
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A job that is written down and not launched yet.
+
+    Attributes:
+        job: The plan.
+        gate: The line of the ledger that allows it.
+    """
+
+    job: JobPlanned
+    gate: Appended
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +71,7 @@ class Launcher:
         """The level that spends the allocation."""
         return self.campaign.spec.job
 
-    def plan(self, decision: int, chosen: Chosen) -> JobPlanned | None:
+    def plan(self, decision: int, chosen: Chosen) -> Planned | None:
         """Reserve a job's worst case and write down that it is about to be launched.
 
         Nothing is awaited between looking at what is left and reserving it, so that any number
@@ -80,22 +94,9 @@ class Launcher:
             reserved_node_h=level.node_h,
             walltime_s=level.timeout_s,
         )
-        appended = self.recorder.record(planned)
-        folder = self.job_folder(planned.job)
-        _make(folder)
-        # Before the launch, so that the record cannot lose this line unnoticed: `verify` finds a
-        # job's folder whose event is missing.
-        anchor = {
-            "run": state.run,
-            "segment": appended.segment,
-            "seq": appended.entry.seq,
-            "hash": appended.hash,
-        }
-        write_atomically(folder / "gate.json", anchor)
-        write_atomically(folder / "candidate.json", plain(self.campaign.inputs(chosen.candidate)))
-        return planned
+        return Planned(planned, self.recorder.record(planned))
 
-    async def run(self, planned: JobPlanned, *, cause: SpanContext | None = None) -> None:
+    async def run(self, planned: Planned, *, cause: SpanContext | None = None) -> None:
         """Launch a planned job, wait for its end, and judge its result.
 
         Cancelling it ends the job; the next life runs the candidate again.
@@ -105,6 +106,23 @@ class Launcher:
             cause: Span of the decision that let it through.
         """
         await self.recorder.commit()
+        self._prepare(planned)
+        await self._run(planned.job, cause)
+        await self.recorder.commit()
+
+    def _prepare(self, planned: Planned) -> None:
+        """Make the job's folder, with its candidate and the line that allows it."""
+        folder = self.job_folder(planned.job.job)
+        _make(folder)
+        # Before the launch and after the line is safe, so that the record cannot lose the line
+        # unnoticed: `check_run` finds a job whose event is missing.
+        line = planned.gate
+        gate = {"segment": line.segment, "seq": line.entry.seq, "hash": line.hash}
+        write_atomically(folder / "gate.json", gate)
+        inputs = self.campaign.inputs(planned.job.candidate)
+        write_atomically(folder / "candidate.json", plain(inputs))
+
+    async def _run(self, planned: JobPlanned, cause: SpanContext | None) -> None:
         links = [Link(cause)] if cause is not None and cause.is_valid else []
         with tracer.start_as_current_span(
             f"job {planned.level}",
@@ -119,7 +137,6 @@ class Launcher:
             span.set_attribute("batchgate.job.end", end.end)
             self.settle(planned, end)
             await self.judge(planned)
-        await self.recorder.commit()
 
     def settle(self, planned: JobPlanned, end: TaskEnd, *, adopted: bool = False) -> None:
         """Turn a job's reservation into a charge."""

@@ -127,7 +127,7 @@ class Runner:
         try:
             await reconcile(self.launcher)
             if self.model is not None:
-                self._start(self.model.keep(self.recorder, self._wake.set))
+                self._start(self.model.keep(self.recorder, self._model_changed))
             stop = await self._until_stopped()
         finally:
             await self._end_tasks()
@@ -283,6 +283,11 @@ class Runner:
 
         expected = count or self.campaign.spec.producer.batch
         self._deciding[number] = InFlight(expected, self._start(decide()))
+
+    def _model_changed(self) -> None:
+        # What the slots have waited for its start does not count against its first answer.
+        self._idle_since = None
+        self._wake.set()
 
     def _be_patient(self) -> None:
         """After failures of the producer wait before it is asked again, longer each time.

@@ -54,27 +54,6 @@ def log_probability(constraint: Constraint, mean: Array, std: Array) -> Array:
             return np.asarray(log_high + np.log1p(-np.exp(share)))
 
 
-def log_success(near: Array, succeeded: Array) -> Array:
-    """Logarithm of the probability that a run gives a result, from the runs nearby.
-
-    A kernel estimate: the share of successes around a point, each run weighted by its nearness,
-    pulled towards the overall share where nothing was run.
-
-    Args:
-        near: Nearness of points to known runs, shape (points, runs), 0...1.
-        succeeded: Whether each run gave a result, shape (runs,), 0 or 1.
-
-    Returns:
-        Shape (points,), below 0, finite.
-    """
-    overall = (succeeded.sum() + 1) / (len(succeeded) + 2)
-    return np.asarray(np.log((near @ succeeded + _PRIOR * overall) / (near.sum(axis=1) + _PRIOR)))
-
-
-_PRIOR = 0.25
-"""What the overall share counts for, in runs at the very place."""
-
-
 def _standardised(bound: float, mean: Array, std: Array) -> Array:
     # Farther than this nothing differs any more, and its square is still a float.
     return np.clip((bound - mean) / std, -1e100, 1e100)

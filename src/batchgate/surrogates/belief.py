@@ -8,26 +8,26 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.spatial.distance import cdist
 
 from ..campaign import Candidate, Constraint
 from ..campaign.constraint import finite
-from .acquisition import log_expected_improvement, log_probability, log_success
+from .acquisition import log_expected_improvement, log_probability
 from .encoding import Array, Encoding
-from .model import Model
+from .model import Model, even
 
 Mask = NDArray[np.bool_]
+Indices = NDArray[np.intp]
 
 MAX_POINTS = 300
-"""Results that a model is fitted to: its cost grows with their cube."""
+"""Results that a model learns from: its cost grows with their cube."""
 MAX_CELLS = 2e7
-"""Bound of results squared times columns: what the fit keeps in memory."""
+"""Bound of results squared times columns: what a fit keeps in memory."""
 LARGEST = 1e100
 """An observable beyond it is no result: its square would be no float."""
 
 
 class Belief:
-    """Models of the objective and of each constraint, and a memory of failures.
+    """Models of the objective, of each constraint, and of whether a run gives a result at all.
 
     Args:
         encoding: Encodes the space.
@@ -50,18 +50,21 @@ class Belief:
         values = _observed(results, objective) * (1 if minimised else -1)
         meets = np.array([_all_meet(constraints, result) for result in results])
         points = encoding.points(results)
-        self._tried = encoding.features(points)
-        self._succeeded = np.isfinite(values)
+        features = encoding.features(points)
+        most = min(MAX_POINTS, int(np.sqrt(MAX_CELLS / features.shape[1])))
 
-        kept = _subset(values, meets, columns=self._tried.shape[1])
+        kept = _subset(values, meets, most)
         self._points, self._values, self._meets = points[kept], values[kept], meets[kept]
-        features = self._tried[kept]
-        self._objective = Model(features, self._values)
+        self._objective = Model(features[kept], self._values)
         self._limits = {}
         for name in constraints:
-            column = _observed([results[i] for i in kept], name)
+            column = _observed(results, name)[kept]
             if (seen := np.isfinite(column)).any():
-                self._limits[name] = Model(features[seen], column[seen])
+                self._limits[name] = Model(features[kept][seen], column[seen])
+        self._success = None
+        if not (succeeded := np.isfinite(values)).all():
+            some = even(len(results), most)
+            self._success = Model(features[some], succeeded[some].astype(np.float64))
 
     def best(self, count: int) -> Array:
         """Return the points of the best results, those that meet the constraints first."""
@@ -76,8 +79,9 @@ class Belief:
             score += log_expected_improvement(*self._objective.predict(features), best)
         for name, model in self._limits.items():
             score += log_probability(self._constraints[name], *model.predict(features))
-        if not self._succeeded.all():
-            score += log_success(self._nearness(features), self._succeeded)
+        if self._success is not None:
+            # A regression of 0 and 1: crude as a probability, and right about where runs failed.
+            score += log_probability(_SUCCEEDS, *self._success.predict(features))
         return score
 
     def believe(self, candidate: Candidate) -> None:
@@ -89,9 +93,8 @@ class Belief:
         self._values = np.append(self._values, self._objective.believe(features))
         self._meets = np.append(self._meets, _all_meet(self._constraints, expected))
 
-    def _nearness(self, features: Array) -> Array:
-        scale = 0.1 * np.sqrt(features.shape[1])
-        return np.asarray(np.exp(-0.5 * (cdist(features, self._tried) / scale) ** 2))
+
+_SUCCEEDS = Constraint("GREATER_THAN", (0.5,))
 
 
 def learnable(results: Sequence[Mapping[str, Any]], objective: str) -> bool:
@@ -112,13 +115,11 @@ def _all_meet(constraints: Mapping[str, Constraint], result: Mapping[str, Any]) 
     return all(c.problem(name, result.get(name)) is None for name, c in constraints.items())
 
 
-def _subset(values: Array, meets: Mask, *, columns: int) -> NDArray[np.intp]:
-    """Choose the results to fit: all, or the best third and an even share of the others."""
+def _subset(values: Array, meets: Mask, most: int) -> Indices:
+    """Choose the results to learn from: all, or the best third and an even share of the others."""
     order = np.lexsort((values, ~meets))
     order = order[np.isfinite(values[order])]
-    most = min(MAX_POINTS, int(np.sqrt(MAX_CELLS / columns)))
     if len(order) <= most:
         return np.sort(order)
     best, others = order[: most // 3], np.sort(order[most // 3 :])
-    even = np.linspace(0, len(others) - 1, most - len(best)).astype(int)
-    return np.sort(np.concatenate([best, others[even]]))
+    return np.sort(np.concatenate([best, others[even(len(others), most - len(best))]]))

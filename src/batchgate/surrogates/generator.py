@@ -21,7 +21,7 @@ from ..errors import SurrogateError
 from .encoding import Array, Encoding
 from .vocs import constraints_of, objective_of, space_of
 
-DESIGN_POINTS = 4096
+DESIGN_POINTS = 2**14
 """Points of the design that are looked at before it counts as used up."""
 
 
@@ -66,6 +66,7 @@ class CampaignGenerator(Generator):  # type: ignore[misc] # gest-api is untyped
         self._results: list[Mapping[str, Any]] = []
         self._pending: list[Candidate] = list(running)
         self._taken = {self._space.fingerprint(candidate) for candidate in running}
+        self._design: Iterator[dict[str, Value]] | None = None
 
     def _validate_vocs(self, vocs: VOCS) -> None:
         objective_of(vocs)
@@ -103,9 +104,10 @@ class CampaignGenerator(Generator):  # type: ignore[misc] # gest-api is untyped
         """Return the next candidate, or `None` when none can be found."""
 
     def _from_design(self) -> dict[str, Value] | None:
-        return next(
-            self._allowed(sobol(len(self._space.variables), DESIGN_POINTS, self._seed)), None
-        )
+        if self._design is None:
+            points = sobol(len(self._space.variables), DESIGN_POINTS, self._seed)
+            self._design = self._allowed(points)
+        return next(self._design, None)
 
     def _allowed(self, points: Array) -> Iterator[dict[str, Value]]:
         """Yield the candidates of points, in their order, that may be suggested."""

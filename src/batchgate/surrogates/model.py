@@ -12,12 +12,15 @@ import math
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.optimize import minimize
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
 
 from .encoding import Array
 
+MAX_FITTED = 100
+"""Observations that hyper-parameters are fitted to; the prediction uses all."""
 _SMALLEST = 1e-100
 _MIN_NOISE = 1e-6
 """Noise variance of standardised values that keeps the kernel matrix invertible."""
@@ -38,7 +41,8 @@ class Model:
         self._std = std if std > _SMALLEST else 1.0
         self._features = features
         self._values = (values - self._mean) / self._std
-        self._kernel = _fitted_kernel(self._features, self._values)
+        some = even(len(values), MAX_FITTED)
+        self._kernel = _fitted_kernel(self._features[some], self._values[some])
         self._condition()
 
     def predict(self, features: Array) -> tuple[Array, Array]:
@@ -65,6 +69,11 @@ class Model:
         # keeps variances above 0, and bounds are looked at only after its own optimizer.
         process = GaussianProcessRegressor(self._kernel, optimizer=None)
         self._process: Any = process.fit(self._features, self._values)
+
+
+def even(count: int, most: int) -> NDArray[np.intp]:
+    """Return at most `most` of the places 0...count-1, evenly spread."""
+    return np.unique(np.linspace(0, count - 1, min(count, most)).astype(np.intp))
 
 
 def _fitted_kernel(features: Array, values: Array) -> Any:

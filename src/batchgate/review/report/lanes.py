@@ -105,7 +105,11 @@ def _rows(record: RunRecord, use: Occupancy, place: _Place) -> Iterator[_Row]:
 
 def _asking(record: RunRecord) -> Iterator[tuple[float, float]]:
     for attempt in record.attempts:
-        yield attempt.started_at, attempt.started_at + attempt.answer_s
+        if attempt.answer_s:
+            end_at = attempt.started_at + attempt.answer_s
+        else:  # it never answered, or has not yet
+            end_at = record.state.updated_at if attempt.outcome == "open" else attempt.ended_at
+        yield attempt.started_at, end_at
 
 
 def _verifying(record: RunRecord) -> Iterator[tuple[float, float]]:

@@ -10,18 +10,21 @@
   const packed = byId("attempts-data");
   if (!packed || !("DecompressionStream" in window)) return;
 
+  const table = byId("attempts-table");
+  // 2,000 rows take Chromium a second to lay out, for nothing: they are about to be replaced.
+  table.hidden = true;
+
   const bytes = Uint8Array.from(atob(packed.textContent), (char) => char.charCodeAt(0));
   const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
   const columns = await new Response(stream).json();
   const lines = columns.id.map((_, place) => place);
   const cell = (name, place) => columns[name][place];
 
-  const table = byId("attempts-table");
   const inputs = {
     text: byId("filter-text"), verdict: byId("filter-verdict"),
     check: byId("filter-check"), source: byId("filter-source"),
   };
-  let narrowed = {}; // what a link asked for and no input shows: decision, attempt
+  let narrowed = {}; // by a link: decision and attempt, which have no input
   let order = { column: "place", down: false };
   let first = 0;
   let size = PAGE;
@@ -120,15 +123,16 @@
     if (first >= found.length) first = 0;
     const end = Math.min(first + size, found.length);
     table.tBodies[0].replaceChildren(...found.slice(first, end).map(rowOf));
+    const only = Object.entries(narrowed).map(([name, value]) => `, ${name} ${value}`).join("");
     count.textContent = found.length === lines.length
-      ? `${lines.length} lines` : `${found.length} of ${lines.length} lines`;
+      ? `${lines.length} lines` : `${found.length} of ${lines.length} lines${only}`;
     pages.hidden = found.length <= size;
     where.textContent = `${first + 1} to ${end} of ${found.length}`;
     earlier.disabled = first === 0;
     later.disabled = end === found.length;
   };
   const restart = () => { first = 0; show(); };
-  const turn = (lines_) => { first = Math.max(0, first + lines_); show(); };
+  const turn = (by) => { first = Math.max(0, first + by); show(); };
   earlier.addEventListener("click", () => turn(-size));
   later.addEventListener("click", () => turn(size));
 
@@ -161,9 +165,9 @@
     const asked = new URLSearchParams(location.hash.slice(1));
     if (!location.hash.includes("=")) return;
     clear();
-    for (const [name, value] of asked) {
-      if (name in inputs) inputs[name].value = value;
-      else narrowed[name] = value;
+    for (const name of Object.keys(inputs)) inputs[name].value = asked.get(name) ?? "";
+    for (const name of ["decision", "attempt"]) {
+      if (asked.has(name)) narrowed[name] = asked.get(name);
     }
     restart();
     byId("filters").scrollIntoView();
@@ -175,4 +179,7 @@
   byId("filters").hidden = false;
   show();
   follow();
-})();
+})().finally(() => {
+  const table = document.getElementById("attempts-table");
+  if (table) table.hidden = false;
+});

@@ -90,7 +90,7 @@ def _ending(figures: Summary) -> Markup:
         "p",
         tag("strong", phrases.ended(ending)),
         text.clipped(reason, 500),
-        tag("span", f" Newest event: {text.instant(ending.at)}.", class_="quiet"),
+        tag("span", f" (newest event: {text.instant(ending.at)})", class_="quiet"),
         class_=f"ending {ending.how}",
     )
 

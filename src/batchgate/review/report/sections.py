@@ -215,7 +215,7 @@ def failures(record: RunRecord) -> Content:
         return _quiet("Nothing broke.")
     rows = [
         (
-            tag("time", text.instant(failure.at)),
+            text.instant(failure.at),
             failure.kind,
             text.clipped(failure.what, 80),
             _link(failure.decision, failure.attempt),
@@ -244,7 +244,7 @@ def attempts(record: RunRecord) -> Content:
     """Show every attempt, with what the page's script needs to filter and to open them."""
     found = table.lines(record)
     if not found:
-        return _quiet("The model was not asked yet.")
+        return _quiet("No decision was opened yet.")
     hidden = len(found) - table.MAX_ROWS
     noscript = f"Without a script the first {table.MAX_ROWS:,} of {len(found):,} lines are shown."
     return [
@@ -330,7 +330,7 @@ def _number(told: str) -> Markup:
 
 
 def _time(told: str) -> Markup:
-    return tag("td", tag("time", told))
+    return tag("td", told, class_="nowrap")
 
 
 def _cells(row: Sequence[Content]) -> Iterator[Content]:

@@ -49,8 +49,16 @@ class Scale:
         step = round_step((self.high - self.low) / count)
         first = math.ceil(self.low / step - 1e-9)
         last = math.floor(self.high / step + 1e-9)
-        # + 0.0 makes one of -0.0 and 0.0.
-        return [round(i * step, 12) + 0.0 for i in range(first, last + 1)]
+        return [i * step for i in range(first, last + 1)]
+
+    def label(self, tick: float) -> str:
+        """Return a tick's value with as many digits as tell it from the next one."""
+        ticks = self.ticks()
+        if self.log or len(ticks) < _ENOUGH_TICKS:
+            return f"{tick:g}"
+        largest = max(map(abs, ticks))
+        digits = math.floor(math.log10(largest)) - math.floor(math.log10(ticks[1] - ticks[0]))
+        return f"{tick:.{digits + 1}g}"
 
     def _at(self, value: float) -> float:
         return math.log(value) if self.log else value
@@ -63,14 +71,13 @@ def round_step(step: float) -> float:
 
 
 def log_ticks(low: float, high: float) -> list[float]:
-    """Return powers of ten in between; with 2 and 5 times them where there are fewer than three."""
-    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    for steps in ((1.0,), (1.0, 2.0, 5.0)):
-        found = [math.pow(10, p) * m for p in powers for m in steps]
-        found = [tick for tick in found if low <= tick <= high]
-        if len(found) >= _ENOUGH_TICKS:
-            return found
-    return found
+    """Return powers of ten in between; where these are few, 2 and 5 times them too."""
+    exponents = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    powers = [math.pow(10, exponent) for exponent in exponents]
+    found = [power for power in powers if low <= power <= high]
+    if len(found) >= _ENOUGH_TICKS:
+        return found
+    return [m * power for power in powers for m in (1.0, 2.0, 5.0) if low <= m * power <= high]
 
 
 def chart(height: float, label: str, *content: Content) -> Markup:
@@ -108,7 +115,7 @@ class Mark:
 def marks(found: Sequence[Mark]) -> Markup:
     """Return marks, with their titles while there are few enough to point at.
 
-    Many marks become one path for each class: 10,000 take 0.2 MB instead of 1.5 MB.
+    Many marks become one path for each class: 10,000 bars take 0.25 MB instead of 1.2 MB.
     """
     if len(found) <= MAX_TITLES:
         return joined(tag("path", tag("title", m.title), class_=m.class_, d=m.path) for m in found)
@@ -188,7 +195,7 @@ def y_axis(scale: Scale, left: float, right: float, title: str) -> Markup:
     found = [
         (
             tag("line", x1=left, x2=right, y1=scale(tick), y2=scale(tick), class_="grid"),
-            words(left - 6, scale(tick) + 4, f"{tick:g}", class_="tick", anchor="end"),
+            words(left - 6, scale(tick) + 4, scale.label(tick), class_="tick", anchor="end"),
         )
         for tick in scale.ticks()
     ]

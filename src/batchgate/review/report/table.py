@@ -25,8 +25,10 @@ MAX_ROWS = 2000
 """Lines that the page holds as rows."""
 CELL = 160
 """Longest text of a cell, in characters."""
-DETAILS = 1_500_000
-"""Characters that the longest texts of all details may take together."""
+DETAIL = 4000
+"""Longest text of a detail."""
+ROOM = 1_000_000
+"""Characters that one text of every line may take together: 10,000 lines stay below 3 MB."""
 
 COLUMNS = ("Attempt", "Proposal", "Checks and reasons", "Verdict", "Decision", "Result")
 _GLYPHS = {"pass": "✓", "fail": "✗", "soft": "≈"}
@@ -67,17 +69,17 @@ class Line:
 
 def lines(record: RunRecord) -> list[Line]:
     """Return the lines of a run's table, decision by decision."""
-    count = sum(1 for _ in record.attempts) + len(record.decisions)
-    write = _Writer(record, limit=max(100, min(4000, DETAILS // max(count, 1))))
+    count = sum(len(decision.attempts) + 1 for decision in record.decisions)
+    write = _Writer(record, room=max(50, ROOM // max(count, 1)))
     return [line for decision in record.decisions for line in write.decision(decision)]
 
 
 class _Writer:
     """Writes lines, with what else the record knows of a decision at hand."""
 
-    def __init__(self, record: RunRecord, *, limit: int) -> None:
+    def __init__(self, record: RunRecord, *, room: int) -> None:
         self._record = record
-        self._limit = limit
+        self._cell, self._detail = min(room, CELL), min(room, DETAIL)
         self._jobs: defaultdict[int, list[JobRow]] = defaultdict(list)
         self._held: defaultdict[int, list[HeldRow]] = defaultdict(list)
         for job in record.jobs:
@@ -94,16 +96,15 @@ class _Writer:
 
     def _attempt(self, decision: DecisionRow, attempt: AttemptRow) -> Line:
         led = attempt.outcome == "accepted"
-        verdict = text.plain_word(attempt.outcome)
         return Line(
             id=f"{attempt.decision}.{attempt.number}",
             decision=attempt.decision,
             attempt=attempt.number,
             source="model",
-            proposal=text.clipped(_proposal(attempt.proposal), CELL),
-            checks=tuple(map(_check, attempt.checks)) or _stage(attempt),
+            proposal=text.clipped(_proposal(attempt.proposal), self._cell),
+            checks=tuple(self._checks(attempt)),
             rejected_by=attempt.rejected_by,
-            verdict=verdict,
+            verdict=attempt.outcome,
             disposition=_disposition(decision),
             result=self._result(decision.number) if led else "",
             value=self._value(decision.number) if led else None,
@@ -111,6 +112,7 @@ class _Writer:
         )
 
     def _taken(self, decision: DecisionRow) -> Line:
+        by_surrogate = decision.source == "surrogate" or decision.disposition == "fallback"
         candidates = [chosen.candidate for chosen in decision.candidates]
         details = [("Opened", text.instant(decision.opened_at)), *_candidates(candidates)]
         if decision.cause:
@@ -121,20 +123,28 @@ class _Writer:
             id=str(decision.number),
             decision=decision.number,
             attempt=0,
-            source="surrogate" if decision.disposition == "fallback" else "model",
-            proposal=text.clipped(_proposal({"candidates": candidates}), CELL),
+            source="surrogate" if by_surrogate else "model",
+            proposal=text.clipped(_proposal({"candidates": candidates}), self._cell),
             checks=(),
             rejected_by=(),
-            verdict="taken" if decision.candidates else _disposition(decision),
+            verdict="taken" if decision.candidates else decision.disposition or "open",
             disposition=_disposition(decision),
             result=self._result(decision.number),
             value=self._value(decision.number),
             details=self._told([*details, *self._jobs_told(decision, led=True)]),
         )
 
+    def _checks(self, attempt: AttemptRow) -> Iterator[tuple[str, str, str]]:
+        for check in attempt.checks:
+            mark = "pass" if check.passed else "fail" if check.hard else "soft"
+            yield check.check, mark, text.clipped("; ".join(check.reasons), self._cell)
+        if not attempt.checks:
+            for stage in attempt.rejected_by:
+                yield stage, "fail", text.clipped("; ".join(attempt.reasons), self._cell)
+
     def _told(self, details: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
         return tuple(
-            (text.clipped(label, CELL), text.clipped(told, self._limit))
+            (text.clipped(label, self._cell), text.clipped(told, self._detail))
             for label, told in details
             if told
         )
@@ -146,8 +156,7 @@ class _Writer:
             yield f"Held ({held.cause})", held.reason
 
     def _value(self, decision: int) -> float | None:
-        if self._record.spec is None:
-            return None
+        assert self._record.spec is not None  # no decision is opened before the run has started
         name, minimise = self._record.spec.objective
         found = [job.values[name] for job in self._jobs[decision] if job.feasible and job.values]
         return (min if minimise else max)(found, default=None)
@@ -180,21 +189,6 @@ def _candidates(candidates: Sequence[Plain]) -> list[tuple[str, str]]:
     if len(candidates) == 1:
         return [("Candidate", text.compact(candidates[0]))]
     return [(f"Candidate {i}", text.compact(c)) for i, c in enumerate(candidates, start=1)]
-
-
-def _check(check: CheckJudged) -> tuple[str, str, str]:
-    mark = "pass" if check.passed else "fail" if check.hard else "soft"
-    return check.check, mark, _reasons(check.reasons)
-
-
-def _stage(attempt: AttemptRow) -> tuple[tuple[str, str, str], ...]:
-    if not attempt.rejected_by:
-        return ()
-    return ((attempt.rejected_by[0], "fail", _reasons(attempt.reasons)),)
-
-
-def _reasons(reasons: Sequence[str]) -> str:
-    return text.clipped("; ".join(reasons), CELL)
 
 
 def _attempt_details(attempt: AttemptRow) -> Iterator[tuple[str, str]]:
