@@ -126,10 +126,11 @@ class CommandHelp(Directive):
 
     def run(self) -> list[nodes.Node]:
         command: click.Command = main
+        context = click.Context(
+            main, info_name="batchgate", terminal_width=78, **main.context_settings
+        )
         for name in self.arguments:
             command = main.commands[name]
-        context = click.Context(
-            command, info_name=" ".join(["batchgate", *self.arguments]), terminal_width=78
-        )
+            context = click.Context(command, parent=context, info_name=name)
         text = command.get_help(context)
         return [nodes.literal_block(text, text, language="text")]

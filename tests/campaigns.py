@@ -104,7 +104,8 @@ class InlineFlow:
             self._running -= 1
         if (end := self.ends(spec)) is not None:
             return end
-        given = dict(zip(spec.argv[3::2], spec.argv[4::2], strict=True))
+        options = spec.argv[spec.argv.index("batchgate.flow.entry") + 1 :]
+        given = dict(zip(options[::2], options[1::2], strict=True))
         function = _function(Path(given["--folder"]), given["--use"])
         candidate = json.loads(Path(given["--candidate"]).read_text())
         args: Mapping[str, Any] = json.loads(Path(given["--args"]).read_text())

@@ -293,6 +293,7 @@ class AttemptTrace(Current):
         _tell_failure(self.span, error, event=True)
 
     def _response_id(self, value: object) -> str:
+        # Once for a value, as several checks judge it.
         if value is not self.value:
             self.value, self.response_id = value, _response_id(value)
         return self.response_id
@@ -307,7 +308,11 @@ class AttemptTrace(Current):
 def _response_id(value: object) -> str:
     """Return the provider's id of a response, as LangChain's messages carry it, or `""`."""
     # Not `message.id`: after an `invoke` that is LangChain's own (`lc_run--...`, core 1.8).
-    metadata = getattr(value, "response_metadata", None)
+    name = "response_metadata"
+    # Looked for first, since asking a pydantic model for what it lacks takes as long as an event.
+    if name not in getattr(value, "__dict__", ()) and not hasattr(type(value), name):
+        return ""
+    metadata = getattr(value, name)
     found = metadata.get("id") if isinstance(metadata, Mapping) else None
     return _clean(found, MAX_NAME) if isinstance(found, str) else ""
 

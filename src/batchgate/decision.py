@@ -312,10 +312,7 @@ class Attempt(Generic[T_co]):
     @property
     def accepted(self) -> bool:
         """Whether nothing rejected it."""
-        for ruling in self.rulings:
-            if ruling.rejects:
-                return False
-        return True
+        return not self.rejections
 
     @property
     def rejected_by(self) -> str | None:

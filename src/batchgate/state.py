@@ -242,7 +242,7 @@ class State:
                 if event.spec is not None:
                     self._take_spec(event)
                 self._interrupt()
-                self.suspended = ""
+                self.suspended, self.stopped = "", None
             case DecisionOpened():
                 self.decisions[event.decision] = Decision(event.decision, event.source)
             case AttemptStarted():
@@ -265,8 +265,8 @@ class State:
             case DecisionMade():
                 self._decide(event)
             case CandidateHeld():
-                self._ready.pop(event.fingerprint, None)
-                self.known.pop(event.fingerprint, None)
+                if self._ready.pop(event.fingerprint, None) is not None:
+                    del self.known[event.fingerprint]
             case JobPlanned():
                 self._plan(event, at)
             case JobEnded():
@@ -297,7 +297,8 @@ class State:
         self.run, self.lives, self._life_began_at = event.run, event.segment, at
 
     def _take_spec(self, event: RunStarted | RunResumed) -> None:
-        self.spec = CampaignSpec.model_validate(event.spec)
+        # Keys of an older or newer version are passed over: an old run stays readable.
+        self.spec = CampaignSpec.model_validate(event.spec, extra="ignore")
         self.digest = event.digest
         self.granted_node_h = self.spec.stop.node_h
 

@@ -262,17 +262,3 @@ async def test_hung_engine_is_seen_though_its_health_page_is_fine(server):
     assert workers
     assert "no token for" in problem
     assert health == b""
-
-
-async def test_engine_killed_in_a_request_is_a_failure_and_the_end_is_seen(server):
-    asking = asyncio.create_task(ask(server, form="batch", batch=20, answer_tokens=3000))
-    await until_asked(server)
-    for pid in processes(server, "VLLM::EngineCore"):
-        os.kill(pid, signal.SIGKILL)
-
-    with pytest.raises(ProducerError):
-        await asking
-    assert await asyncio.wait_for(server.watch(), 120)
-    await server.restart()
-
-    assert (await ask(server)).samples_valid >= 2

@@ -516,6 +516,14 @@ def test_a_directory_without_a_ledger_is_no_run(tmp_path: Path) -> None:
         open_run(tmp_path)
 
 
+def test_a_campaign_of_another_version_is_told_and_not_guessed(tmp_path: Path) -> None:
+    with Ledger.open(tmp_path / "ledger", run="branin-7") as ledger:
+        ledger.append(started().model_copy(update={"spec": {"campaign": {"name": "branin"}}}))
+
+    with pytest.raises(LedgerError, match=r"(?s)cannot read:.*variables: Field required"):
+        open_run(tmp_path)
+
+
 def test_a_damaged_ledger_is_told_and_not_reviewed(tmp_path: Path) -> None:
     with Ledger.open(tmp_path / "ledger", run="branin-7") as ledger:
         ledger.append(started())

@@ -34,22 +34,19 @@ def test_the_functions_have_the_optima_of_the_literature(function, point):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_the_fallback_finds_the_minimum_of_branin(seed: int):
-    found, _ = regret(BRANIN, generator="GaussianProcess", seed=seed)
+    found, _ = regret(BRANIN, generator="GaussianProcess", seed=seed, batch=4)
 
     assert 0 <= found < 0.05
 
 
 def test_the_fallback_finds_the_maximum_of_borehole():
-    found, _ = regret(BOREHOLE, generator="GaussianProcess", seed=0)
+    found, _ = regret(BOREHOLE, generator="GaussianProcess", seed=0, batch=4)
 
     assert -1e-3 < found < 1
 
 
-def test_the_fallback_beats_a_design_on_hartmann():
-    model, design = (
-        statistics.median(regret(HARTMANN, generator=kind, seed=s)[0] for s in range(3))
-        for kind in ("GaussianProcess", "Sobol")
-    )
+def test_the_fallback_comes_near_the_minimum_of_hartmann():
+    found = [regret(HARTMANN, generator="GaussianProcess", seed=s, batch=1)[0] for s in range(3)]
 
-    assert model < 2.2
-    assert model < design
+    assert 0 <= min(found)
+    assert statistics.median(found) < 1.5

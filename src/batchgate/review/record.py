@@ -12,8 +12,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from .. import ledger
-from ..campaign import CampaignSpec, Space
+from ..campaign import CampaignSpec, Space, explain
 from ..errors import LedgerError
 from ..events import (
     AttemptStarted,
@@ -122,13 +124,19 @@ def open_run(run_dir: str | Path) -> RunRecord:
         run_dir: The run's directory, which holds its `ledger` folder.
 
     Raises:
-        LedgerError: There is no ledger in it.
+        LedgerError: There is no ledger in it, or its campaign is none that this version knows.
         LedgerCorruptError: The ledger was damaged; the error says where.
     """
     folder = Path(run_dir) / "ledger"
     if not folder.is_dir():
         raise LedgerError(f"{run_dir} holds no run: there is no folder {folder}")
-    return RunRecord.of(ledger.read(folder))
+    try:
+        return RunRecord.of(ledger.read(folder))
+    except ValidationError as exc:
+        raise LedgerError(
+            f"{run_dir} records a campaign that this version of batchgate cannot read:\n"
+            f"{explain(exc, CampaignSpec)}"
+        ) from exc
 
 
 @dataclass(slots=True)

@@ -99,7 +99,7 @@ class Decider:
                 lambda previous: self._propose(producer, turn, previous),
                 checks=self.judges.checks(turn),
                 attempts=left,
-                fallback=lambda: self._batch(ask.batch),
+                fallback=lambda: self._batch(turn, ask.batch),
                 name=self.campaign.spec.campaign.name,
                 history=[self._attempt(i, p) for i, p in enumerate(earlier.attempts, start=1)],
             )
@@ -139,7 +139,7 @@ class Decider:
             self.recorder.record(DecisionOpened(decision=number, source="surrogate"))
         turn = Turn(number, attempt=self.recorder.state.decisions[number].spent)
         try:
-            batch = await self._batch(count)
+            batch = await self._batch(turn, count)
         except SurrogateError as exc:
             self._fail("surrogate", "exhausted", exc, turn)
             self._close(turn, "failed", cause="surrogate")
@@ -216,7 +216,7 @@ class Decider:
             )
         )
 
-    async def _batch(self, count: int) -> Proposal:
+    async def _batch(self, turn: Turn, count: int) -> Proposal:
         """Ask the surrogate; one at a time, so that no two batches hold twins."""
         async with self._surrogate:
             state, began = self.recorder.state, perf_counter()
@@ -231,6 +231,7 @@ class Decider:
                 batch_number=batch,
                 avoid=twins.has,
             )
+            turn.batch = batch
             self._claimed += points
             self.recorder.record(
                 SurrogateAsked(
@@ -261,6 +262,7 @@ class Decider:
                     Chosen(fingerprint=space.fingerprint(p), candidate=dict(p)) for p in points
                 ),
                 cause=cause,
+                batch=turn.batch if disposition == "fallback" else None,
             )
         )
         if disposition == "fallback":

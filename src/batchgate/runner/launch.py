@@ -23,6 +23,7 @@ from ..campaign import Campaign, Level, unmet
 from ..carrier import environment
 from ..errors import LedgerWriteError
 from ..events import Chosen, JobEnded, JobPlanned, ResultAccepted, ResultRejected
+from ..flow.entry import command as function_job
 from ..job import End, Flow, FunctionTask, JobSpec, JobState, TaskEnd
 from ..ledger import Appended
 from ..plain import loads, plain
@@ -121,6 +122,7 @@ class Launcher:
         write_atomically(folder / "gate.json", gate)
         inputs = self.campaign.inputs(planned.job.candidate)
         write_atomically(folder / "candidate.json", plain(inputs))
+        write_atomically(folder / "args.json", plain(dict(self.level.args)))
 
     async def _run(self, planned: JobPlanned, cause: SpanContext | None) -> None:
         links = [Link(cause)] if cause is not None and cause.is_valid else []
@@ -235,13 +237,13 @@ class Launcher:
             }
             return tuple(known.get(part, part) for part in self.level.command)
         assert self.level.use is not None
-        write_atomically(folder / "args.json", plain(dict(self.level.args)))
-        where = ("--folder", str(self.campaign.folder)) if self.campaign.folder else ()
-        return (
-            sys.executable, "-m", "batchgate.flow.entry", *where, "--use", self.level.use,
-            "--candidate", str(candidate), "--args", str(folder / "args.json"),
-            "--result", str(result),
-        )  # fmt: skip
+        return function_job(
+            folder=self.campaign.folder,
+            use=self.level.use,
+            candidate=candidate,
+            args=folder / "args.json",
+            result=result,
+        )
 
     def _path(self) -> dict[str, str]:
         # A campaign's command may be `python -m campaign`.

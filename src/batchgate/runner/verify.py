@@ -40,11 +40,13 @@ class Turn:
         decision: From 1.
         attempt: From 1; counts attempts of earlier lives too.
         stage: What is at work now, to name what broke.
+        batch: Number of the surrogate's batch, once it was asked.
     """
 
     decision: int
     attempt: int = 0
     stage: str = "producer"
+    batch: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
