@@ -93,8 +93,6 @@ def keep_text(
     app: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str]
 ) -> None:
     """Keep what napoleon would take for something else."""
-    if name == "batchgate.errors":
-        lines[:] = ["::", "", *(f"   {line}" for line in lines)]  # a drawn tree
     if what in {"attribute", "data", "property"}:
         # Napoleon takes what stands before a colon in the first line for a type.
         kept[name] = list(lines)

@@ -238,13 +238,11 @@ class AttemptTrace(Current):
         _end(self.span)
         super().__exit__(kind, error, stack)
 
+    @_guarded
     def ruled(self, ruling: Ruling, value: object) -> None:
         """Emit the event of a ruling."""
-        if self.listens:
-            self._emit_ruling(ruling, value)
-
-    @_guarded
-    def _emit_ruling(self, ruling: Ruling, value: object) -> None:
+        if not self.listens:
+            return
         verdict = ruling.verdict
         attributes: dict[str, Any] = {
             "gen_ai.evaluation.name": _clean(ruling.check, MAX_NAME),

@@ -1,17 +1,19 @@
 """Errors raised by batchgate, one root, one file.
 
-* BatchGateError
-  x ConfigError              the campaign, the settings or the call is wrong: mend it, start again
-  x LedgerError
-    + LedgerCorruptError     a line that is not the last one cannot be read, or was changed
-    + LedgerHeldError        another runner holds the run's directory
-    + LedgerWriteError       the disk refused an event: nothing more is launched
-    + LedgerMismatchError    the run's directory belongs to another campaign
-  x ProducerError            the model did not answer: a failure, never a rejection
-    + ServerError            the model server could not be started or died
-  x FlowError                the execution side is down: nothing was judged
-  x VerifierError            a verifier's task failed: nothing was judged
-  x SurrogateError           nothing valid can be proposed
+::
+
+  * BatchGateError
+    x ConfigError              the campaign, the settings or the call is wrong: mend it, start again
+    x LedgerError
+      + LedgerCorruptError     a line that is not the last one cannot be read, or was changed
+      + LedgerHeldError        another runner holds the run's directory
+      + LedgerWriteError       the disk refused an event: nothing more is launched
+      + LedgerMismatchError    the run's directory belongs to another campaign
+    x ProducerError            the model did not answer: a failure, never a rejection
+      + ServerError            the model server could not be started or died
+    x FlowError                the execution side is down: nothing was judged
+    x VerifierError            a verifier's task failed: nothing was judged
+    x SurrogateError           nothing valid can be proposed
 
 A proposal that a check refuses is a `Verdict`, not an error (`batchgate.decision`).
 """

@@ -122,7 +122,8 @@ class TaskEnd:
         signal: Signal number that ended a process.
         error: One line for people, at most 2,000 characters, `""` when completed. Text of a
             simulation: it is recorded, and never reaches a prompt.
-        traceback: Tail of a function's traceback, at most 8,000 characters.
+        traceback: Tail of a function's traceback, or of what its worker printed when it died or
+            was ended, at most 8,000 characters.
         started_at: Seconds since the epoch, stamped where it ran; 0.0 when it never started.
         ended_at: Likewise.
         host: Host it ran on.

@@ -346,9 +346,7 @@ class State:
                 continue
             self._ready[chosen.fingerprint] = chosen
             self._decided_by[chosen.fingerprint] = event.decision
-            self.known[chosen.fingerprint] = Known(
-                chosen.candidate, "chosen", f"D{event.decision}"
-            )
+            self.known[chosen.fingerprint] = Known(chosen.candidate, "chosen", f"D{event.decision}")
 
     def _plan(self, event: JobPlanned, at: float) -> None:
         self._ready.pop(event.fingerprint, None)
@@ -364,9 +362,7 @@ class State:
             return
         fingerprint = job.plan.fingerprint
         if event.again:
-            self._ready[fingerprint] = Chosen(
-                fingerprint=fingerprint, candidate=job.plan.candidate
-            )
+            self._ready[fingerprint] = Chosen(fingerprint=fingerprint, candidate=job.plan.candidate)
             self._decided_by[fingerprint] = job.plan.decision
             self.known[fingerprint].where = "chosen"
         else:

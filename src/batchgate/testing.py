@@ -267,14 +267,13 @@ _OVER = Reply(b'{"error": "the script is over"}', status=500)
 
 
 async def _requests(reader: asyncio.StreamReader) -> AsyncIterator[Request]:
-    while True:
-        try:
+    """Yield the requests of a connection until it ends, be it amid one."""
+    with contextlib.suppress(asyncio.IncompleteReadError):
+        while True:
             head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
-        except asyncio.IncompleteReadError:
-            return
-        first, *rest = head.rstrip("\r\n").split("\r\n")
-        method, path, _ = first.split(" ")
-        pairs = (line.partition(":") for line in rest)
-        headers = {name.lower(): value.strip() for name, _, value in pairs}
-        body = await reader.readexactly(int(headers.get("content-length", "0")))
-        yield Request(method, path, headers, body)
+            first, *rest = head.rstrip("\r\n").split("\r\n")
+            method, path, _ = first.split(" ")
+            pairs = (line.partition(":") for line in rest)
+            headers = {name.lower(): value.strip() for name, _, value in pairs}
+            body = await reader.readexactly(int(headers.get("content-length", "0")))
+            yield Request(method, path, headers, body)

@@ -14,6 +14,7 @@ import pytest
 
 from batchgate.errors import ConfigError, ProducerError, ServerError
 from batchgate.producers import Endpoint, VllmServer, group
+from batchgate.producers import server as server_module
 from batchgate.producers.connection import Connection
 from batchgate.testing import ScriptedServer, completion, cut, hang
 
@@ -201,6 +202,17 @@ class TestNoStart:
         async with make(environ=environ) as server:
             assert await answers(server)
             assert str(long) not in server.url
+
+    async def test_no_place_for_a_socket_is_told(self, make, monkeypatch):
+        monkeypatch.setattr("tempfile.mkdtemp", lambda **_: os.mkdir("/proc/none"))  # noqa: PTH102
+
+        with pytest.raises(ConfigError, match="set TMPDIR, or a port"):
+            await make().start()
+
+    def test_log_that_is_gone_is_told(self, tmp_path):
+        assert server_module._tail(tmp_path / "none") == "there is no log"
+        (tmp_path / "empty").touch()
+        assert server_module._tail(tmp_path / "empty") == "it said nothing"
 
 
 class TestWatch:

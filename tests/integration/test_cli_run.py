@@ -135,7 +135,7 @@ def test_a_killed_runner_is_followed_by_one_that_goes_on(run_folder: Path) -> No
 
 
 def test_a_second_runner_on_the_same_directory_is_refused_by_name(run_folder: Path) -> None:
-    first = start(run_folder, "--max-jobs", "2", "--set", "constants.pause_s=2")
+    first = start(run_folder, "--set", "constants.pause_s=60", "--set", "level.job.timeout_s=90")
     until(run_folder, "job_planned", 1)
 
     second = start(run_folder)
@@ -143,8 +143,9 @@ def test_a_second_runner_on_the_same_directory_is_refused_by_name(run_folder: Pa
 
     assert second.returncode == 5, output
     assert str(first.pid) in output
+    first.terminate()
     finish(first)
-    assert first.returncode == 0
+    assert first.returncode == 3
 
 
 FAULTS = {
@@ -159,7 +160,7 @@ def test_a_jobs_fault_is_its_own_end_and_the_campaign_goes_on(run_folder: Path, 
     process = start(
         run_folder, "--max-jobs", "6", "--seed", "3",
         "--set", f"constants.fault={fault}", "--set", "constants.fault_share=0.4",
-        "--set", "constants.pause_s=0", "--set", "level.job.timeout_s=3",
+        "--set", "constants.pause_s=0", "--set", "level.job.timeout_s=8",
         "--set", "failure.in_a_row=50",
     )  # fmt: skip
 
@@ -259,4 +260,4 @@ def test_failures_in_a_row_stop_the_run_with_their_kind(run_folder: Path) -> Non
 
     assert process.returncode == 1, output
     assert "3 job failures in a row" in output
-    assert [e.state for e in events(run_folder, JobEnded)] == [JobState.FAILED] * 3
+    assert {e.state for e in events(run_folder, JobEnded)} == {JobState.FAILED}

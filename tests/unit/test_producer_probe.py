@@ -34,10 +34,10 @@ def clock():
     return Clock()
 
 
-async def problems(server, clock, *, times_s):
+async def problems(server, clock, *, times_s, answer_s=60.0):
     """Look at a server at some times; return what was found."""
     connection = Connection(server.url)
-    probe = Probe(connection, "m", answer_s=0.05, stall_s=100, clock=clock)
+    probe = Probe(connection, "m", answer_s=answer_s, stall_s=100, clock=clock)
     found = []
     for at_s in times_s:
         clock.now_s = at_s
@@ -64,23 +64,33 @@ async def test_busy_server_is_left_alone_however_long_it_takes(clock):
     counts = itertools.count(1)
     routes = {"/metrics": lambda _: metrics(next(counts))}
 
-    async with ScriptedServer(itertools.repeat(hang()), model="m", routes=routes) as server:
+    async with ScriptedServer(itertools.repeat(cut()), model="m", routes=routes) as server:
         assert await problems(server, clock, times_s=(0, 500, 1000, 5000)) == [None] * 4
 
 
-@pytest.mark.parametrize("page", [metrics(5), Reply(status=404), hang()])
+@pytest.mark.parametrize("page", [metrics(5), Reply(status=404), cut()])
 async def test_server_without_a_token_for_long_is_hung(clock, page):
-    async with ScriptedServer(
-        itertools.repeat(hang()), model="m", routes={"/metrics": page}
-    ) as server:
+    routes = {"/metrics": page}
+
+    async with ScriptedServer(itertools.repeat(cut()), model="m", routes=routes) as server:
         *before, last = await problems(server, clock, times_s=(0, 60, 99, 161))
 
     assert before == [None] * 3
     assert "no token for 161 s" in last
 
 
+async def test_server_that_does_not_even_tell_its_counters_is_hung(clock):
+    routes = {"/metrics": hang()}
+
+    async with ScriptedServer(itertools.repeat(hang()), model="m", routes=routes) as server:
+        *before, last = await problems(server, clock, times_s=(0, 161), answer_s=0.05)
+
+    assert before == [None]
+    assert "did not answer within 0.05 s" in last
+
+
 async def test_answer_between_starts_the_count_anew(clock):
-    script = [hang(), CANARY, hang(), hang()]
+    script = [cut(), CANARY, cut(), cut()]
 
     async with ScriptedServer(script, model="m") as server:
         found = await problems(server, clock, times_s=(50, 90, 180, 200))

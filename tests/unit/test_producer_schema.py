@@ -9,7 +9,7 @@ from datetime import date
 from typing import Annotated, Any, Literal
 
 import pytest
-from pydantic import BaseModel, Field, create_model, field_validator
+from pydantic import BaseModel, Field, WithJsonSchema, create_model, field_validator
 
 from batchgate.campaign import Space, Variable
 from batchgate.decision import Rejected
@@ -77,6 +77,10 @@ class TestNumbers:
         with pytest.raises(ConfigError, match=r"Asked\.x .*no number there can be written"):
             sent(Annotated[float, Field(gt=1, lt=1 + 1e-15)])
 
+    def test_range_without_any_number_is_refused(self):
+        with pytest.raises(ConfigError, match="no number there can be written"):
+            sent(Annotated[float, Field(gt=1, lt=1)])
+
     @pytest.mark.parametrize("bounds", [{"ge": 0}, {"le": 1}, {}])
     def test_number_without_a_bound_is_refused(self, bounds):
         with pytest.raises(ConfigError, match=r"Asked\.x has no (lower|upper) bound"):
@@ -130,6 +134,25 @@ class TestOtherTypes:
 
         assert "$ref" not in json.dumps(schema)
         assert schema["properties"]["points"]["items"]["properties"]["x"]["maximum"] == 1
+
+    @pytest.mark.parametrize(
+        ("schema", "told"),
+        [
+            ({"$ref": "https://example.org/x"}, "not in the model's schema"),
+            ({"type": "array", "prefixItems": [{"type": "null"}], "maxItems": 2}, "open end"),
+            ({"allOf": [{"type": "null"}, {"minimum": 0}]}, "may be anything"),
+        ],
+    )
+    def test_schema_that_cannot_be_sent_is_refused(self, schema, told):
+        with pytest.raises(ConfigError, match=told):
+            sent(Annotated[Any, WithJsonSchema(schema)])
+
+    def test_several_types_become_a_choice(self):
+        several = {"type": ["boolean", "null"]}
+
+        assert sent(Annotated[Any, WithJsonSchema(several)]) == {
+            "anyOf": [{"type": "boolean"}, {"type": "null"}]
+        }
 
     def test_what_the_grammar_refuses_is_left_to_pydantic_with_a_word(self, caplog):
         class Odd(BaseModel):
@@ -227,13 +250,26 @@ class TestPowersOfTen:
         assert asked.scaled({"x": 6e-8}) == {"x": 0.6}
 
     @pytest.mark.parametrize(
-        "other", [Unit, Annotated[int, Field(ge=0, le=3)], Literal[1, 2], Literal[7]]
+        "other",
+        [
+            Unit,
+            Annotated[int, Field(ge=0, le=3)],
+            Literal[1, 2],
+            Literal[7],
+        ],
     )
     def test_choice_that_an_answer_cannot_tell_is_refused(self, other):
         with pytest.raises(ConfigError, match=r"Asked\.x is a choice"):
             sent(TestPowersOfTen.Tiny | other)
 
-    @pytest.mark.parametrize("other", [Literal["auto"], Literal[None], bool])
+    def test_choice_within_a_choice_is_looked_into(self):
+        tiny = {"type": "number", "minimum": 5e-8, "maximum": 1e-7}
+        inner = {"anyOf": [{"const": 1}, {"type": "null"}]}
+
+        with pytest.raises(ConfigError, match=r"Asked\.x is a choice"):
+            sent(Annotated[Any, WithJsonSchema({"anyOf": [tiny, inner]})])
+
+    @pytest.mark.parametrize("other", [Literal["auto"], Literal[None], Literal[True], bool])
     def test_choice_that_an_answer_can_tell_is_fine(self, other):
         asked = portable(model(x=TestPowersOfTen.Tiny | other))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 
 import pytest
@@ -14,7 +15,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 from batchgate.decision import Rejected
 from batchgate.errors import ConfigError, ProducerError
 from batchgate.producers import VllmProducer
-from batchgate.testing import Reply, ScriptedServer, completion, cut
+from batchgate.testing import Reply, ScriptedServer, completion, cut, hang
 from tests.producer_campaign import GOOD, campaign, proposal, rejected
 
 WHOLE = f'{{"candidates":[{GOOD},{GOOD.replace("0.75", "0.8")}]}}'
@@ -57,6 +58,15 @@ class TestWholeProposal:
         assert answer.temperature == 0.7
         assert (answer.samples_valid, answer.samples_total) == (1, 1)
         assert answer.elapsed_s >= 0
+
+    async def test_server_that_does_not_count_is_fine(self):
+        choice = {"message": {"content": WHOLE}, "finish_reason": None}
+        bare = Reply(json.dumps({"choices": [choice], "usage": None}).encode())
+
+        answer, _ = await ask([bare])
+
+        assert answer.usage == {}
+        assert (answer.response_id, answer.finish_reasons) == ("", ("",))
 
     async def test_request_carries_schema_and_bounds_and_nothing_that_harms(self):
         _, server = await ask([completion(WHOLE)], answer_tokens=99)
@@ -261,6 +271,21 @@ class TestTelemetry:
         (span,) = spans.get_finished_spans()
         assert span.status.status_code is StatusCode.ERROR
         assert span.attributes["error.type"] == "status"
+
+    async def test_cancellation_marks_the_span(self, spans):
+        made = campaign(producer={"batch": 2})
+        async with ScriptedServer([hang()]) as server:
+            asking = VllmProducer(server.url, "scripted", made, environ={})
+            task = asyncio.create_task(asking.propose(decision=1, results=(), previous=()))
+            while not server.requests:
+                await asyncio.sleep(0)
+            task.cancel()
+            await asyncio.wait([task])
+            await asking.aclose()
+
+        (span,) = spans.get_finished_spans()
+        assert span.status.status_code is StatusCode.ERROR
+        assert span.attributes["error.type"] == "asyncio.exceptions.CancelledError"
 
     async def test_rejection_does_not_mark_the_span(self, spans):
         with pytest.raises(Rejected):

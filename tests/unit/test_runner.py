@@ -337,7 +337,7 @@ async def test_reservations_never_exceed_the_grant(tmp_path: Path) -> None:
         most: list[float] = []
         _when(
             made,
-            lambda state: not most.append(state.charged_node_h + state.reserved_node_h),
+            lambda state: most.append(state.charged_node_h + state.reserved_node_h) or False,  # type: ignore[func-returns-value]
             lambda: None,
         )
         stop = await made.run()

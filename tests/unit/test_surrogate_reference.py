@@ -1,8 +1,8 @@
 """The fallback on standard functions of known optimum, with margins over what was measured.
 
-Measured with scikit-learn 1.9, 30 evaluations, 10 seeds, median (worst): Branin 0.002 (0.04),
-Hartmann-6 1.2 (2.1), Borehole 0.00 (0.02). A Sobol sequence alone: 0.26 (0.92), 1.7 (2.3),
-135 (153).
+Measured with scikit-learn 1.9, 30 evaluations, 10 seeds, median (worst) regret of batches of 4:
+Branin 0.002 (0.040), Borehole 0.000 (0.001); of batches of 1 Hartmann-6 0.43 (1.95). A Sobol
+sequence alone has 0.26 (0.92), 135 (153) and 1.7 (2.3).
 """
 
 from __future__ import annotations
@@ -48,5 +48,5 @@ def test_the_fallback_finds_the_maximum_of_borehole():
 def test_the_fallback_comes_near_the_minimum_of_hartmann():
     found = [regret(HARTMANN, generator="GaussianProcess", seed=s, batch=1)[0] for s in range(3)]
 
-    assert 0 <= min(found)
+    assert min(found) >= 0
     assert statistics.median(found) < 1.5

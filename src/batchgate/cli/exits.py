@@ -1,15 +1,4 @@
-"""Exit codes of the command, and how an error becomes one.
-
-| code | meaning | what to do |
-| --- | --- | --- |
-| 0 | the campaign came to its end | read the summary |
-| 1 | failures in a row stopped it | mend what the last lines name, run again |
-| 2 | campaign, settings or call are wrong | mend them; nothing was started |
-| 3 | suspended by a signal or by walltime | run the same command again, it goes on |
-| 4 | the record could not be kept or read | free or mend the disk, run again |
-| 5 | another runner holds the run directory | wait for it, or end it |
-| 6 | the model server or the execution side could not be started, or broke down | see the log that the message names |
-"""
+"""Exit codes of the command, and how an error becomes one."""
 
 from __future__ import annotations
 
@@ -29,6 +18,18 @@ from ..errors import (
     LedgerMismatchError,
     ServerError,
 )
+
+TABLE = """\b
+Exit codes:
+0  the campaign came to its end: read the summary
+1  failures in a row stopped it: mend what the last lines name, run again
+2  campaign, settings or call are wrong: mend them, nothing was started
+3  suspended by a signal: run the same command again, it goes on
+4  the record could not be kept or read: free or mend the disk, run again
+5  another runner holds the run directory: wait for it, or end it
+6  the model server or the execution side broke down: see the log it names
+"""
+"""The codes as `--help` shows them; click leaves lines after `\\b` as they are."""
 
 FINISHED = 0
 FAILED = 1

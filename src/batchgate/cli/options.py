@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tomllib
 from typing import Any
 
@@ -36,6 +37,8 @@ def parse_overrides(given: tuple[str, ...]) -> dict[str, Any]:
 
 def _value(raw: str) -> Any:
     try:
-        return tomllib.loads(f"value = {raw}")["value"]
+        value = tomllib.loads(f"value = {raw}")["value"]
     except tomllib.TOMLDecodeError:
         return raw
+    # No value of a campaign may be NaN, so the word is meant.
+    return raw if isinstance(value, float) and not math.isfinite(value) else value

@@ -26,7 +26,7 @@ def summary(run: Path, *, as_json: bool) -> None:
     """Tell what happened in RUN: decisions, rejections, jobs, the best result, where time went."""
     told = summarise(open_run(_run(run)))
     if as_json:
-        click.echo(json.dumps(told.to_json(), indent=2, allow_nan=False))
+        click.echo(told.to_json())
     else:
         Console().print(rendered(told))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import time
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,7 @@ from .wiring import Plan
 from .wiring import run as run_plan
 
 
-@click.command(epilog=exits.__doc__)
+@click.command(epilog=exits.TABLE)
 @click.argument("campaign")
 @click.option(
     "--run",
@@ -107,7 +106,7 @@ def _review(folder: Path, console: Console, *, as_json: bool) -> None:
     with contextlib.suppress(BatchGateError, OSError):
         summary = summarise(open_run(folder))
         if as_json:
-            click.echo(json.dumps(summary.to_json(), indent=2, allow_nan=False))
+            click.echo(summary.to_json())
         else:
             console.print(rendered(summary))
         console.print(f"report: {write_report(folder)}", highlight=False, soft_wrap=True)

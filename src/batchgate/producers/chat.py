@@ -66,15 +66,12 @@ class Completion(_Part):
 
     def attributes(self) -> dict[str, AttributeValue]:
         """Return what the span of the request says of the answer."""
-        found: dict[str, AttributeValue] = {
+        return {
             span.RESPONSE_ID: self.id,
             span.RESPONSE_MODEL: self.model,
             span.FINISH_REASONS: [choice.finish_reason for choice in self.choices],
+            **{f"{span.USAGE}.{name}": count for name, count in self.tokens.items()},
         }
-        if self.usage is not None:
-            found[span.INPUT_TOKENS] = self.usage.prompt_tokens
-            found[span.OUTPUT_TOKENS] = self.usage.completion_tokens
-        return found
 
     @classmethod
     def read(cls, raw: bytes) -> Completion:

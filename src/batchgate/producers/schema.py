@@ -166,16 +166,16 @@ class _Walk:
 
     def _union(self, branches: Sequence[Mapping[str, Any]], at: str) -> Sent:
         converted = [self.convert(branch, at) for branch in branches]
-        shifts = [(sent, shift) for sent, shift in converted if shift is not None]
-        for sent, _ in shifts:
-            alike = [other for other, _ in converted if _kinds(other) & _kinds(sent)]
-            if len(shifts) > 1 or len(alike) > 1:
+        marked = [(sent, shift) for sent, shift in converted if shift is not None]
+        for sent, _ in marked:
+            alike = sum(not _kinds(sent).isdisjoint(_kinds(other)) for other, _ in converted)
+            if len(marked) > 1 or alike > 1:
                 raise ConfigError(
                     f"{at} is a choice in which a number must be sent in powers of ten, and the "
                     "answer would not tell which branch it is: use other units"
                 )
         # xgrammar 0.2.8 takes oneOf for anyOf without a word; sent as what it is.
-        return {"anyOf": [sent for sent, _ in converted]}, shifts[0][1] if shifts else None
+        return {"anyOf": [sent for sent, _ in converted]}, marked[0][1] if marked else None
 
     def _object(self, node: Mapping[str, Any], at: str) -> Sent:
         if not node.get("properties") and node.get("additionalProperties", False) is not False:
@@ -225,7 +225,7 @@ class _Walk:
 
 def _number(node: Mapping[str, Any], at: str) -> Sent:
     (low, above), (high, below) = _lower(node, at), _upper(node, at)
-    if low == high:
+    if low == high and not (above or below):
         return {"const": float(low)}, None
     power = _power(low, high)
     least = low.scaleb(-power).quantize(_STEP, ROUND_CEILING)
