@@ -123,7 +123,15 @@ def campaign(folder: Path, *, log: Path, seed: int, rng: random.Random) -> None:
     """Write a campaign into a folder; the generator chooses its kind of job, its size and its grant."""
     folder.mkdir(parents=True)
     (folder / "campaign.py").write_text(CODE)
-    program = ["{python}", "-I", "-S", str(folder / "campaign.py"), "{candidate}", "{result}", str(log)]
+    program = [
+        "{python}",
+        "-I",
+        "-S",
+        str(folder / "campaign.py"),
+        "{candidate}",
+        "{result}",
+        str(log),
+    ]
     job = rng.choice(
         (f'use = "campaign:fine"\nargs = {{ log = "{log}" }}',)
         + 3 * (f'command = {json.dumps(program)}\nparse = "campaign:parse"',)
@@ -191,10 +199,9 @@ class Tally:
         """Runners killed."""
         return self.struck.total() + self.by_chance
 
-    @property
-    def missing(self) -> list[tuple[str, str]]:
-        """Aimed deaths that never came."""
-        return [fate for fate in FATES if not self.struck[fate]]
+    def effort(self, fate: tuple[str, str]) -> int:
+        """Say how much was done for a death; one that does not come is tried more often."""
+        return self.tried[fate] + 3 * self.struck[fate]
 
     def add(self, other: Tally) -> None:
         """Take another tally in."""
@@ -294,17 +301,17 @@ class Killing:
         )
 
     def _fates(self, *, first: bool) -> tuple[Fate, ...]:
-        """Choose a death among those tried least, and one at any event should it not come."""
+        """Choose a death that came seldom, and one at any event should it not come."""
         fates = [fate for fate in FATES if (fate[0] in _OF_FIRST_LIFE) == first]
-        least = min(self.tally.tried[fate] for fate in fates)
-        kind, when = self.rng.choice([f for f in fates if self.tally.tried[f] == least])
+        least = min(map(self.tally.effort, fates))
+        kind, when = self.rng.choice([f for f in fates if self.tally.effort(f) == least])
         self.tally.tried[kind, when] += 1
         share = self.rng.random()
         aimed = Fate(kind, when, share=share / 4 if when == "amid" else share)
         if kind in _AT_THE_END:
             return (aimed,)
         when = self.rng.choice(("before", "torn", "after"))
-        return aimed, Fate(ANY, when, self.rng.randint(4, 16), share)
+        return aimed, Fate(ANY, when, self.rng.randint(12, 30), share)
 
     def _count(self, death: Death) -> None:
         if not death.killed:

@@ -127,7 +127,11 @@ def audit(
         ],
         wrong=[
             *(f"{f.where}: {f.message}" for f in check_run(run)),
-            *(f"job {job} began and was never planned" for _, job in marks if job not in record.plans),
+            *(
+                f"job {job} began and was never planned"
+                for _, job in marks
+                if job not in record.plans
+            ),
             *_overshoot(record),
             *_overspent(record, attempts),
             *_other_states(record, memos),

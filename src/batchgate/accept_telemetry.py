@@ -299,7 +299,7 @@ class AttemptTrace(Current):
     def _emit(self, attributes: Mapping[str, Any]) -> None:
         # In the attempt's context, whatever a check has made current.
         self.call.logger.emit(
-            LogRecord(context=self.context, event_name=EVENT, attributes=attributes)
+            context=self.context, event_name=EVENT, attributes=attributes
         )
 
 

@@ -177,6 +177,7 @@ class State:
     _ready: dict[str, Chosen] = field(default_factory=dict)
     _decided_by: dict[str, int] = field(default_factory=dict)
     _running: dict[str, Job] = field(default_factory=dict)
+    _unjudged: dict[str, Job] = field(default_factory=dict)
 
     @classmethod
     def of(cls, entries: Iterable[Entry]) -> State:
@@ -205,6 +206,11 @@ class State:
     def running(self) -> list[Job]:
         """Jobs that are planned and not known to have ended."""
         return list(self._running.values())
+
+    @property
+    def unjudged(self) -> list[Job]:
+        """Jobs that completed and whose result is not judged yet."""
+        return list(self._unjudged.values())
 
     @property
     def open(self) -> list[Decision]:
@@ -275,6 +281,7 @@ class State:
                 self._accept(event)
             case ResultRejected():
                 job = self.jobs[event.job]
+                self._unjudged.pop(event.job, None)
                 job.rejected = event.reasons
                 self._evaluate(event.fingerprint, "failed")
             case SurrogateAsked():
@@ -359,6 +366,7 @@ class State:
         job.end = event
         self.charged_node_h += event.charged_node_h
         if event.state is JobState.COMPLETED:
+            self._unjudged[event.job] = job
             return
         fingerprint = job.plan.fingerprint
         if event.again:
@@ -371,6 +379,7 @@ class State:
 
     def _accept(self, event: ResultAccepted) -> None:
         job = self.jobs[event.job]
+        self._unjudged.pop(event.job, None)
         job.values, job.feasible = event.values, event.feasible
         self._evaluate(event.fingerprint, "finished")
         self.results.append(event.job)

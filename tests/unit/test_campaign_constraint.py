@@ -30,6 +30,12 @@ def test_what_is_no_constraint_is_refused_with_the_grammar(raw: Any, message: st
         Constraint.parse(raw)
 
 
+def test_a_constraint_can_be_given_as_such():
+    constraint = Constraint("LESS_THAN", (3.0,))
+
+    assert Constraint.parse(constraint) is constraint
+
+
 def test_a_problem_gives_the_value_and_the_bound():
     below = Constraint.parse(["LESS_THAN", 3])
     between = Constraint.parse(["BOUNDS", 1, 2])

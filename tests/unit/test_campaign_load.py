@@ -102,6 +102,7 @@ def test_a_folder_becomes_a_campaign(folder: Path):
 def test_checks_see_the_constants(folder: Path):
     campaign = load(folder)
 
+    assert campaign.candidate_model(x=1).model_dump() == {"x": 1.0}
     assert campaign.inputs({"x": 1.0}) == {"x": 1.0, "shift": 2.0}
     assert campaign.problems({"x": 1.0}) == ["x=1 is below 2"]
     assert campaign.problems({"x": 3.0}) == []

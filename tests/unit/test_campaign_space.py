@@ -71,6 +71,12 @@ def test_a_value_outside_its_range_is_told_with_value_range_and_unit(value: Any,
     assert found == [problem]
 
 
+def test_a_part_of_a_whole_number_is_told():
+    found = list(space(a=Variable(domain=(0, 10), integer=True)).problems({"a": 2.5}))
+
+    assert found == ["a=2.5 is not a whole number"]
+
+
 def test_a_long_hostile_value_is_cut():
     (problem,) = space(a=Variable(values=("x",))).problems({"a": "y" * 100_000})
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -165,6 +166,24 @@ def test_what_runs_is_neither_proposed_nor_crowded(tmp_path: Path):
     (second,) = propose(made, observations=known, n=1, batch_number=1, running=[first])
 
     assert made.space.distance(first, second) > 0.01
+
+
+def test_no_two_candidates_of_a_batch_are_twins(tmp_path: Path):
+    made = campaign(
+        tmp_path,
+        variables={"x": {"domain": [1, 2]}},
+        duplicates={"tolerance": 0.2},
+    )
+    known = [Observation({"x": x}, {"y": (x - 1.5) ** 2}, feasible=True) for x in VISITED]
+
+    batch: Any = propose(made, observations=known, n=8, batch_number=1)
+
+    found = sorted(candidate["x"] for candidate in batch)
+    assert 2 <= len(found) <= 5
+    assert min(b - a for a, b in pairwise(found)) > 0.2
+
+
+VISITED = (1.0, 1.1, 1.2, 1.3, 1.7, 1.8, 1.9, 2.0)
 
 
 def test_a_failed_job_is_learned_as_a_place_without_a_result(tmp_path: Path):

@@ -166,6 +166,19 @@ def test_running_candidates_are_neither_suggested_nor_crowded():
     assert math.dist((first["a"], first["b"]), (second["a"], second["b"])) > 0.02
 
 
+def test_a_result_replaces_what_was_believed_of_it():
+    known = measured(Sobol(BOWL, seed=9).suggest(12))
+    one, other = GaussianProcess(BOWL, seed=1), GaussianProcess(BOWL, seed=1)
+    one.ingest(known)
+    result = measured(one.suggest(1))
+
+    one.ingest(result)
+    other.ingest(known)
+    other.ingest(result)
+
+    assert one.suggest(2) == other.suggest(2)
+
+
 def test_where_runs_failed_no_more_are_suggested():
     # Everything in the half that holds the minimum fails.
     def half(point: dict[str, Any]) -> float:
@@ -281,6 +294,15 @@ def test_a_missing_library_is_told_with_the_command_that_installs_it(
         monkeypatch.setitem(sys.modules, name, None)
 
     with pytest.raises(ConfigError, match=rf"needs {library}: pip install .batchgate\[surrogate\]"):
+        _ = batchgate.surrogates.GaussianProcess
+
+
+def test_another_missing_module_is_not_blamed_on_the_extra(monkeypatch: pytest.MonkeyPatch):
+    for name in [n for n in sys.modules if n.startswith("batchgate.surrogates.")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "batchgate.surrogates.encoding", None)
+
+    with pytest.raises(ModuleNotFoundError):
         _ = batchgate.surrogates.GaussianProcess
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gest_api.vocs import VOCS
+from gest_api.vocs import VOCS, BaseConstraint
 from scipy import integrate, stats
 
 from batchgate.campaign import CampaignSpec, Constraint, Space, Variable
@@ -44,6 +44,13 @@ class TestEncoding:
 
         # Share 0.49 of five whole numbers is the middle one.
         assert features.tolist() == [[0.25, 0.5, 0.5, 0, 0, 1], [0, 0, 1, 1, 0, 0]]
+
+    def test_equal_values_of_other_types_are_other_columns(self):
+        encoding = Encoding(Space(variables={"a": Variable(values=(0, "0", False))}))
+
+        points = encoding.points([{"a": 0}, {"a": "0"}, {"a": False}])
+
+        assert encoding.features(points).tolist() == [[1, 0, 0], [0, 1, 0], [0, 0, 1]]
 
     def test_no_candidates_give_no_points(self):
         assert Encoding(MIXED).points([]).shape == (0, 4)
@@ -95,6 +102,12 @@ class TestVocs:
     def test_other_than_one_objective_is_refused(self, objectives):
         with pytest.raises(ValueError, match="needs one objective to minimise or maximise"):
             objective_of(VOCS(variables={"x": [0, 1]}, objectives=objectives))
+
+    def test_a_constraint_of_a_kind_to_come_is_refused(self):
+        vocs = VOCS(variables={"x": [0, 1]}, constraints={"z": BaseConstraint()})
+
+        with pytest.raises(ValueError, match="constraint z is a BaseConstraint"):
+            constraints_of(vocs)
 
     def test_a_contextual_variable_is_refused(self):
         vocs = VOCS(variables={"x": "CONTEXTUAL"}, objectives={"y": "MINIMIZE"})

@@ -267,13 +267,10 @@ def explain(error: ValidationError, model: type[BaseModel]) -> str:
 
 
 def _known_keys(model: type[BaseModel], loc: tuple[int | str, ...]) -> list[str]:
-    here: Any = model
     for part in loc:
-        if isinstance(here, type) and issubclass(here, BaseModel) and part in here.model_fields:
-            here = _inner_model(here.model_fields[str(part)].annotation)
-    if isinstance(here, type) and issubclass(here, BaseModel):
-        return sorted(here.model_fields)
-    return []
+        if part in model.model_fields:
+            model = _inner_model(model.model_fields[str(part)].annotation) or model
+    return sorted(model.model_fields)
 
 
 def _inner_model(annotation: Any) -> Any:

@@ -196,7 +196,8 @@ class Fallback(Table):
     """`[fallback]`: what runs when no proposal passes, or a slot would idle.
 
     Attributes:
-        use: A gest-api generator: `module:Class`, made with the campaign's VOCS.
+        use: A gest-api generator: `module:Class`, made with the campaign's VOCS. One of
+            another house that takes a `seed` gets it from the campaign's seed and the batch.
         warmup: Quasi-random points before the first fit.
         idle_s: Seconds a free slot waits for the model before the surrogate fills it.
         start_s: Seconds free slots wait for the model server to answer for the first time.

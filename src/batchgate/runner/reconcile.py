@@ -32,7 +32,6 @@ async def reconcile(launcher: Launcher) -> None:
             ended_at=max(planned_at, last_seen_at),
         )
         launcher.settle(job.plan, end)
-    for job in list(state.jobs.values()):
-        if not job.settled:
-            await launcher.judge(job.plan)
+    for job in state.unjudged:
+        await launcher.judge(job.plan)
     await launcher.recorder.commit()

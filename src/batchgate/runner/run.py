@@ -194,7 +194,7 @@ class Runner:
             else:
                 for in_flight in self._deciding.values():
                     in_flight.task.cancel()
-                if not self.state.running:
+                if not (self.state.running or self.state.unjudged):
                     return stop
             await self._something()
         return None
@@ -214,7 +214,8 @@ class Runner:
         limit = self.campaign.spec.stop.jobs
         if limit is None:
             return self.slots
-        return limit - self.state.evaluated - len(self.state.running)
+        state = self.state
+        return limit - state.evaluated - len(state.running) - len(state.unjudged)
 
     def _decide_ahead(self) -> None:
         """Ask the producer while jobs run, until enough candidates wait for the slots."""

@@ -51,7 +51,9 @@ class Encoding:
         variable = self.space.variables[name]
         if variable.values is None:
             return self.space.unit(name, float(value))
-        place = variable.values.index(variable.canonical(value))
+        # By identity: 0 and False are equal, and may both be listed.
+        listed = variable.canonical(value)
+        place = next(i for i, v in enumerate(variable.values) if v is listed)
         return (place + 0.5) / len(variable.values)
 
     def _columns(self, name: str, shares: Array) -> Array:

@@ -45,14 +45,15 @@ def propose(
         running: Candidates in flight; a model takes them to come out as it expects.
 
     Returns:
-        1 to `n` different candidates inside the space; fewer than `n` when no more can be found.
+        1 to `n` candidates inside the space, none a twin of another; fewer than `n` when no more
+        can be found.
 
     Raises:
         SurrogateError: No candidate can be found, or a foreign generator failed.
         ConfigError: The generator cannot be loaded or made.
         Exception: What a check of the campaign raises: a bug in it, not a rejection.
     """
-    allowed = _Allowed(campaign, avoid)
+    allowed = _Allowed(campaign, avoid, running)
     use = campaign.spec.fallback.use
     made = campaign.resolve(use, what="fallback")
     base = load_extra(".generator").CampaignGenerator
@@ -71,7 +72,8 @@ def propose(
     else:
         generator = _construct(campaign, made, **_seed(campaign, made, batch_number))
         points = _foreign_points(campaign, generator, observations, n)
-    if not (batch := list(islice(_candidates(campaign, points, allowed), n))):
+    found = _candidates(campaign.space, islice(points, TRIES * n), allowed)
+    if not (batch := list(islice(found, n))):
         raise SurrogateError(
             f"{use} found no candidate that is new and passes the checks; the last was refused "
             f"as {allowed.refused or 'known already'}. Widen the space or the checks"
@@ -82,18 +84,35 @@ def propose(
 class _Allowed:
     """Whether a candidate may be proposed; remembers why the last one may not."""
 
-    def __init__(self, campaign: Campaign, avoid: Callable[[Candidate], bool]) -> None:
+    def __init__(
+        self,
+        campaign: Campaign,
+        avoid: Callable[[Candidate], bool],
+        running: Iterable[Candidate],
+    ) -> None:
         self._campaign, self._avoid = campaign, avoid
+        self._taken = {campaign.space.fingerprint(candidate): candidate for candidate in running}
         self.refused = ""
 
     def __call__(self, candidate: Candidate) -> bool:
         if problems := self._campaign.problems(candidate):
             self.refused = repr(problems[0])
-        elif self._avoid(candidate):
+        elif self._avoid(candidate) or self._repeats(candidate):
             self.refused = "a twin of a known one"
         else:
             return True
         return False
+
+    def take(self, candidate: Candidate) -> None:
+        """Count a candidate as proposed: the batch has no twin of it."""
+        self._taken[self._campaign.space.fingerprint(candidate)] = candidate
+
+    def _repeats(self, candidate: Candidate) -> bool:
+        space, tolerance = self._campaign.space, self._campaign.spec.duplicates.tolerance
+        return space.fingerprint(candidate) in self._taken or (
+            tolerance > 0
+            and any(space.distance(candidate, other) <= tolerance for other in self._taken.values())
+        )
 
 
 def _own_points(
@@ -128,16 +147,13 @@ def _foreign_points(
 
 
 def _candidates(
-    campaign: Campaign, points: Iterable[Mapping[str, Any]], allowed: Callable[[Candidate], bool]
+    space: Space, points: Iterable[Mapping[str, Any]], allowed: _Allowed
 ) -> Iterator[dict[str, Value]]:
     """Yield the candidates among points that lie in the space, differ and are allowed."""
-    taken: set[str] = set()
     for point in points:
-        candidate = _native(campaign.space, point)
-        if candidate is None or (fingerprint := campaign.space.fingerprint(candidate)) in taken:
-            continue
-        if allowed(candidate):
-            taken.add(fingerprint)
+        candidate = _native(space, point)
+        if candidate is not None and allowed(candidate):
+            allowed.take(candidate)
             yield candidate
 
 

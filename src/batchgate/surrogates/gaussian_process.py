@@ -41,7 +41,7 @@ class GaussianProcess(CampaignGenerator):
     _believed = 0
 
     def ingest(self, results: Sequence[Mapping[str, Any]]) -> None:
-        """Learn results, and forget what was believed of them while they ran."""
+        """Learn results, in place of what was believed while they ran."""
         super().ingest(results)
         self._belief = None
 

@@ -55,7 +55,7 @@ class CampaignGenerator(Generator):  # type: ignore[misc] # gest-api is untyped
         feasible: Callable[[Candidate], bool] | None = None,
         running: Sequence[Candidate] = (),
     ) -> None:
-        self._validate_vocs(vocs)
+        super().__init__(vocs)
         self._objective, self._minimised = objective_of(vocs)
         self._constraints = constraints_of(vocs)
         self._constants = {name: constant.value for name, constant in vocs.constants.items()}
@@ -78,8 +78,10 @@ class CampaignGenerator(Generator):  # type: ignore[misc] # gest-api is untyped
 
         A result without a finite objective is a run that failed: only its place is learned.
         """
+        done = set(map(self._space.fingerprint, results))
         self._results.extend(results)
-        self._taken.update(map(self._space.fingerprint, results))
+        self._pending = [c for c in self._pending if self._space.fingerprint(c) not in done]
+        self._taken |= done
 
     def suggest(self, num_points: int | None = None) -> list[dict[str, Any]]:
         """Return new candidates with the constants, one if no number is given.

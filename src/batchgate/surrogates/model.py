@@ -24,6 +24,8 @@ MAX_FITTED = 100
 _SMALLEST = 1e-100
 _MIN_NOISE = 1e-6
 """Noise variance of standardised values that keeps the kernel matrix invertible."""
+_MIN_VARIANCE = 1e-12
+"""Variance of standardised values that keeps a standard deviation above 0."""
 
 
 class Model:
@@ -49,7 +51,7 @@ class Model:
         """Return means and standard deviations (without the noise), each of shape (n,)."""
         mean, std = self._process.predict(features, return_std=True)
         noise = self._kernel.k2.noise_level
-        variance = np.maximum(std**2 - noise, _MIN_NOISE**2)
+        variance = np.maximum(std**2 - noise, _MIN_VARIANCE)
         return mean * self._std + self._mean, np.sqrt(variance) * self._std
 
     def believe(self, features: Array) -> float:
