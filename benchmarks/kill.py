@@ -182,7 +182,7 @@ class Tally:
 
     Attributes:
         tried: Fates that were aimed at.
-        struck: Fates that struck.
+        struck: Deaths that came, at an event or around a launch.
         by_chance: Kills at no special moment.
         runs: Runs that came to their end.
         audit: What was found.
@@ -216,7 +216,7 @@ class Tally:
     def table(self) -> str:
         """Return how often each death came."""
         rows = [f"{'':20}{'before':>8}{'torn':>8}{'amid':>8}{'after':>8}"]
-        for kind in (*EVENTS, LAUNCH, ANY):
+        for kind in (*EVENTS, LAUNCH):
             counts = [self.struck[kind, when] for when in ("before", "torn", "amid", "after")]
             rows.append(f"{kind:20}" + "".join(f"{count or '.':>8}" for count in counts))
         return "\n".join([*rows, f"{'a random moment':20}{self.by_chance:>8}"])
@@ -254,7 +254,7 @@ class Killing:
         until = self.tally.kills + kills
         for number in range(LIVES_A_RUN):
             death = self._live(number, deadly=self.tally.kills < until)
-            if not death.killed and death.code in {0, 1}:
+            if death.hung or death.code in {0, 1}:
                 break
         else:
             self._blame(f"no end after {LIVES_A_RUN} lives")
@@ -306,12 +306,12 @@ class Killing:
         least = min(map(self.tally.effort, fates))
         kind, when = self.rng.choice([f for f in fates if self.tally.effort(f) == least])
         self.tally.tried[kind, when] += 1
-        share = self.rng.random()
+        share = self.rng.choice((0.0, 1.0, self.rng.random(), self.rng.random()))
         aimed = Fate(kind, when, share=share / 4 if when == "amid" else share)
         if kind in _AT_THE_END:
             return (aimed,)
         when = self.rng.choice(("before", "torn", "after"))
-        return aimed, Fate(ANY, when, self.rng.randint(12, 30), share)
+        return aimed, Fate(ANY, when, self.rng.randint(8, 20), share)
 
     def _count(self, death: Death) -> None:
         if not death.killed:

@@ -97,6 +97,8 @@ class Record:
                     record.ends[ended.job] = ended
                 case ResultAccepted() | ResultRejected() as judged:
                     record.judged.add(judged.job)
+                case _:
+                    pass
         return record
 
 
@@ -114,16 +116,21 @@ def audit(
     """
     record = Record.of(run / "ledger")
     marks = [line.split() for line in log.read_text().splitlines()] if log.exists() else []
-    ended = {job for mark, job in marks if mark == "end"}
+    # One that said its last word can have been ended before its result was there.
+    done = {
+        job
+        for mark, job in marks
+        if mark == "end" and (run / "jobs" / job / "result.json").exists()
+    }
     return Audit(
         lost=[
             *_lost_lines(record, places),
-            *_lost_results(record, ended, run / "jobs"),
+            *_lost_results(record, done),
             *_forgotten(record),
         ],
         doubled=[
             *_launched_again(record),
-            *_begun_twice(Counter(job for mark, job in marks if mark == "begin")),
+            *_begun_again(record, marks, done),
         ],
         wrong=[
             *(f"{f.where}: {f.message}" for f in check_run(run)),
@@ -145,10 +152,8 @@ def _lost_lines(record: Record, places: Iterable[Place]) -> Iterator[str]:
             yield f"line {place.entries} is not what it was when its life ended"
 
 
-def _lost_results(record: Record, ended: Iterable[str], jobs: Path) -> Iterator[str]:
-    for job in ended:
-        if not (jobs / job / "result.json").exists():
-            continue  # it was ended between its last word and its result
+def _lost_results(record: Record, done: Iterable[str]) -> Iterator[str]:
+    for job in done:
         end = record.ends.get(job)
         if end is None or end.state is not JobState.COMPLETED:
             yield f"job {job} left a result that is not counted: {end}"
@@ -158,7 +163,8 @@ def _lost_results(record: Record, ended: Iterable[str], jobs: Path) -> Iterator[
 
 def _forgotten(record: Record) -> Iterator[str]:
     """Yield what was begun or let through, and has no end."""
-    opened, closed, chosen, held = set(), set(), set(), set()
+    opened, closed = set[int](), set[int]()
+    chosen, held = set[str](), set[str]()
     for entry in record.entries:
         match entry.event:
             case DecisionOpened() as event:
@@ -198,8 +204,22 @@ def _launched_again(record: Record) -> Iterator[str]:
                 pass
 
 
-def _begun_twice(begun: Counter[str]) -> Iterator[str]:
-    yield from (f"job {job} was launched {n} times" for job, n in begun.items() if n > 1)
+def _begun_again(record: Record, marks: Iterable[list[str]], done: set[str]) -> Iterator[str]:
+    """Yield what the jobs themselves say, whatever the ledger does."""
+    begun: set[str] = set()
+    finished: set[str] = set()
+    for mark, job in marks:
+        if job not in record.plans:
+            continue  # told as wrong
+        fingerprint = record.plans[job].fingerprint
+        if mark == "end" and job in done:
+            finished.add(fingerprint)
+        if mark == "begin":
+            if job in begun:
+                yield f"job {job} was launched twice"
+            if fingerprint in finished:
+                yield f"job {job} was launched though its candidate had a result"
+            begun.add(job)
 
 
 def _overshoot(record: Record) -> Iterator[str]:

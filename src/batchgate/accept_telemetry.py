@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import Any, Final, ParamSpec, Self
 
 from opentelemetry import trace
-from opentelemetry._logs import Logger, LoggerProvider, LogRecord, get_logger_provider
+from opentelemetry._logs import Logger, LoggerProvider, get_logger_provider
 from opentelemetry.context import Context, attach, get_current
 from opentelemetry.trace import Span, Status, StatusCode, Tracer, TracerProvider
 from pydantic import ValidationError
@@ -183,31 +183,29 @@ class CallTrace:
         """Make this span current while the fallback runs."""
         return Current(self.context, self.outside)
 
+    @_guarded
     def ended(self, outcome: Outcome[Any]) -> None:
         """End the span with the disposition. Only `not_accepted` is an error."""
-        self._set_end(outcome)
-        _end(self.span)
-
-    def failed(self, error: BaseException) -> None:
-        """End the span with a failure; an attempt's span has told the exception already."""
-        self._set_failure(error)
-        _end(self.span)
-
-    @_guarded
-    def _set_end(self, outcome: Outcome[Any]) -> None:
         attributes: dict[str, Any] = {
             "flowgentic.accept.attempts.used": self.used,
             "flowgentic.accept.disposition": outcome.disposition,
         }
-        if outcome.disposition == "not_accepted":
-            attributes["error.type"] = _qualified(NotAccepted)
-            _set_error(self.span, outcome.escalation or "")
-        self.span.set_attributes(attributes)
+        try:
+            if outcome.disposition == "not_accepted":
+                attributes["error.type"] = _qualified(NotAccepted)
+                _set_error(self.span, outcome.escalation or "")
+            self.span.set_attributes(attributes)
+        finally:
+            self.span.end()
 
     @_guarded
-    def _set_failure(self, error: BaseException) -> None:
-        self.span.set_attribute("flowgentic.accept.attempts.used", self.used)
-        _tell_failure(self.span, error, event=not self.told)
+    def failed(self, error: BaseException) -> None:
+        """End the span with a failure; an attempt's span has told the exception already."""
+        try:
+            self.span.set_attribute("flowgentic.accept.attempts.used", self.used)
+            _tell_failure(self.span, error, event=not self.told)
+        finally:
+            self.span.end()
 
 
 class AttemptTrace(Current):
@@ -233,9 +231,7 @@ class AttemptTrace(Current):
         error: BaseException | None,
         stack: TracebackType | None,
     ) -> None:
-        if error is not None:
-            self._failed(error)
-        _end(self.span)
+        self._end(error)
         super().__exit__(kind, error, stack)
 
     @_guarded
@@ -286,9 +282,13 @@ class AttemptTrace(Current):
                 self.span.set_attribute("flowgentic.accept.value.truncated", True)
 
     @_guarded
-    def _failed(self, error: BaseException) -> None:
-        self.call.told = True
-        _tell_failure(self.span, error, event=True)
+    def _end(self, error: BaseException | None) -> None:
+        try:
+            if error is not None:
+                self.call.told = True
+                _tell_failure(self.span, error, event=True)
+        finally:
+            self.span.end()
 
     def _response_id(self, value: object) -> str:
         # Once for a value, as several checks judge it.
@@ -298,9 +298,7 @@ class AttemptTrace(Current):
 
     def _emit(self, attributes: Mapping[str, Any]) -> None:
         # In the attempt's context, whatever a check has made current.
-        self.call.logger.emit(
-            context=self.context, event_name=EVENT, attributes=attributes
-        )
+        self.call.logger.emit(event_name=EVENT, context=self.context, attributes=attributes)
 
 
 def _response_id(value: object) -> str:
@@ -321,11 +319,6 @@ def _start_span(tracer: Tracer, name: str, context: Context, attributes: Mapping
     except Exception as exc:  # noqa: BLE001 - telemetry never changes an outcome
         _log_once(f"a span is lost, for a sampler or processor raised {_type_name(exc)}")
         return trace.get_current_span(context)
-
-
-@_guarded
-def _end(span: Span) -> None:
-    span.end()
 
 
 def _tell_failure(span: Span, error: BaseException, *, event: bool) -> None:

@@ -65,6 +65,15 @@ class TestStart:
 
         assert not folder.exists()
 
+    async def test_its_temporary_files_go_with_it(self, make):
+        async with make() as server:
+            (pid,) = processes(server)
+            variables = Path(f"/proc/{pid}/environ").read_text().split("\0")
+            folder = Path(server.url.removeprefix("unix:")).parent
+
+        assert f"TMPDIR={folder}" in variables
+        assert not folder.exists()
+
     async def test_log_is_ours_alone_and_holds_what_it_prints(self, make):
         async with make() as server:
             assert "fake vLLM starts" in server.log.read_text()
@@ -87,6 +96,7 @@ class TestStart:
     async def test_it_may_listen_on_loopback(self, make):
         async with make(port=0) as server:
             assert server.url.startswith("http://127.0.0.1:")
+            assert f'"--port", "{server.url.rpartition(":")[2]}"' in server.log.read_text()
             assert await answers(server)
 
     async def test_neither_our_settings_nor_our_pythonpath_reach_it(self, make):
@@ -206,7 +216,7 @@ class TestNoStart:
     async def test_no_place_for_a_socket_is_told(self, make, monkeypatch):
         monkeypatch.setattr("tempfile.mkdtemp", lambda **_: os.mkdir("/proc/none"))  # noqa: PTH102
 
-        with pytest.raises(ConfigError, match="set TMPDIR, or a port"):
+        with pytest.raises(ConfigError, match="set a short TMPDIR"):
             await make().start()
 
     def test_log_that_is_gone_is_told(self, tmp_path):

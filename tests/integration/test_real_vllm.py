@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal
 
 import pytest
 import pytest_asyncio
+from opentelemetry.sdk.trace import TracerProvider
 from pydantic import BaseModel, Field
 
 from batchgate.campaign import Campaign
@@ -27,6 +28,7 @@ from batchgate.producers.connection import Connection
 from batchgate.producers.environment import make
 from batchgate.producers.prompt import messages, token_bound
 from batchgate.producers.schema import portable
+from batchgate.producers.span import trace_headers
 from tests.producer_campaign import rejected
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(1800), pytest.mark.asyncio(loop_scope="module")]
@@ -127,8 +129,10 @@ async def test_samples_make_a_proposal_inside_the_space(server):
     assert answer.usage["output_tokens"] > 8
 
 
-async def test_server_answers_under_our_id(server):
-    answer = await ask(server)
+async def test_traced_request_is_answered_under_our_id(server):
+    with TracerProvider().get_tracer("test").start_as_current_span("attempt"):
+        assert "traceparent" in trace_headers()
+        answer = await ask(server)
 
     assert answer.response_id == f"chatcmpl-{answer.request_id}"
     assert answer.model == server.model

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
+from typing import Any, cast
 
 import pytest
 
@@ -191,15 +192,18 @@ def test_a_resumed_run_takes_a_changed_spec_and_keeps_the_old_one_else() -> None
     assert run.state.spec == spec(stop={"node_h": 9.0})
 
 
-def test_a_resumed_run_is_neither_suspended_nor_stopped() -> None:
-    run = Run().then(RunSuspended(reason="SIGTERM"))
-    assert run.state.suspended == "SIGTERM"
-
-    run.then(RunStopped(rule="jobs", reason="enough"))
-    assert run.state.stopped is not None
+@pytest.mark.parametrize(
+    "end", [RunSuspended(reason="SIGTERM"), RunStopped(rule="jobs", reason="enough")]
+)
+def test_a_runs_end_is_known_until_it_is_resumed(end: RunSuspended | RunStopped) -> None:
+    run = Run().then(end)
+    ends = (run.state.suspended, run.state.stopped)
 
     run.then(opened(2), resumed())
-    assert (run.state.suspended, run.state.stopped) == ("", None)
+
+    assert ends in {("SIGTERM", None), ("", end)}
+    assert run.state.suspended == ""
+    assert run.state.stopped is None
 
 
 def test_an_attempt_is_spent_when_it_starts() -> None:
@@ -331,7 +335,7 @@ def test_failures_of_checks_are_forgotten_once_every_check_gave_a_verdict(
 ) -> None:
     run = Run().then(DecisionOpened(decision=1))
     for kind in ("check", "verifier"):
-        run.then(FailureRecorded(kind=kind, what="timeout", message="late"))  # type: ignore[arg-type]
+        run.then(FailureRecorded(kind=kind, what="timeout", message="late"))
 
     run.then(end)
 
@@ -491,3 +495,12 @@ def test_observations_are_results_and_failures_and_nothing_that_is_under_way() -
         ({"x": 4.0}, {"y": 5.0}, False),
         ({"x": 6.0}, {}, False),
     ]
+
+
+def test_what_is_no_event_of_this_version_changes_nothing_but_the_time() -> None:
+    run = Run()
+    before = replace(run.state)
+
+    run.then(cast(Event, "an event of a later version"))
+
+    assert run.state == replace(before, updated_at=102.0)

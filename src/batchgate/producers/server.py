@@ -49,7 +49,8 @@ _VARIABLES = {
 # Python's would lead the server's interpreter astray; a port set for all would collide.
 _NOT_INHERITED = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "VLLM_PORT")
 _SOCKET = "vllm.sock"
-_MAX_SOCKET_PATH = 100  # Linux takes 107 bytes.
+# Linux takes 107 bytes for the path of a socket; vLLM names its inner ones by UUIDs.
+_MAX_FOLDER_BYTES = 107 - len("/01234567-89ab-cdef-0123-456789abcdef")
 _KILL_S = 10.0
 _MAX_BACKOFF_S = 60.0
 _TAIL_BYTES = 4000
@@ -160,11 +161,12 @@ class VllmServer:
         if left := group.marked(self._mark):
             logger.warning("ending %d processes that an earlier life left over", len(left))
             await group.kill(self._mark, within_s=_KILL_S)
-        if not self.url:
-            self._folder, self.url = _place(self.port, self.environ)
+        if self._folder is None:
+            loopback = None if self.port is None else _loopback(self.port)
+            self._folder = _private_folder(self.environ)
+            self.url = loopback or f"unix:{self._folder / _SOCKET}"
         # A server that was killed leaves its socket, and the next one cannot bind to it.
-        if self._folder is not None:
-            (self._folder / _SOCKET).unlink(missing_ok=True)
+        (self._folder / _SOCKET).unlink(missing_ok=True)
         self._starts += 1
         ready = False
         try:
@@ -273,9 +275,10 @@ class VllmServer:
         return [*self.command, *model, *self._bind(), *named, *_FLAGS, *self.flags]
 
     def _bind(self) -> tuple[str, ...]:
-        if self._folder is not None:
-            return "--uds", str(self._folder / _SOCKET)
-        return "--host", "127.0.0.1", "--port", self.url.rpartition(":")[2]
+        scheme, _, where = self.url.partition(":")
+        if scheme == "unix":
+            return "--uds", where
+        return "--host", "127.0.0.1", "--port", where.rpartition(":")[2]
 
     def _variables(self) -> dict[str, str]:
         inherited = {
@@ -283,7 +286,9 @@ class VllmServer:
             for name, value in self.environ.items()
             if name not in _NOT_INHERITED and not name.startswith("BATCHGATE_")
         }
-        return {**inherited, **_VARIABLES, **self.env, group.MARK: self._mark}
+        # vLLM leaves empty folders and, when killed, sockets among the temporary files.
+        private = {"TMPDIR": str(self._folder), group.MARK: self._mark}
+        return {**inherited, **_VARIABLES, **self.env, **private}
 
     async def _alive(self, within_s: float) -> None:
         exited = self._require_running().exited
@@ -412,11 +417,8 @@ def _require_model(path: str) -> None:
         )
 
 
-def _place(port: int | None, environ: Mapping[str, str]) -> tuple[Path | None, str]:
-    """Choose where the server listens: a private folder with a socket, or a free port."""
-    if port is None:
-        folder = _private_folder(environ)
-        return folder, f"unix:{folder / _SOCKET}"
+def _loopback(port: int) -> str:
+    """Return the URL of a port on loopback that is free; 0 chooses one."""
     with socket.socket() as probe:
         # As the server itself binds, so that a port in TIME_WAIT counts as free.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -424,18 +426,19 @@ def _place(port: int | None, environ: Mapping[str, str]) -> tuple[Path | None, s
             probe.bind(("127.0.0.1", port))
         except OSError as exc:
             raise ConfigError(f"port {port} cannot be used ({exc}): choose another, or 0") from exc
-        return None, f"http://127.0.0.1:{probe.getsockname()[1]}"
+        return f"http://127.0.0.1:{probe.getsockname()[1]}"
 
 
 def _private_folder(environ: Mapping[str, str]) -> Path:
-    tried = [environ.get("XDG_RUNTIME_DIR"), environ.get("TMPDIR"), "/tmp", "/dev/shm"]  # noqa: S108 - mkdtemp makes a folder that only we may enter
+    """Make a folder that only we may enter, with a name short enough for sockets in it."""
+    tried = [environ.get("TMPDIR"), "/tmp", environ.get("XDG_RUNTIME_DIR"), "/dev/shm"]  # noqa: S108 - mkdtemp makes it ours alone
     for parent in filter(None, tried):
-        # Clusters have long TMPDIRs, and the name of a socket must be short.
-        if len(os.fsencode(parent)) > _MAX_SOCKET_PATH - len(f"/batchgate-12345678/{_SOCKET}"):
+        # Clusters have long TMPDIRs.
+        if len(os.fsencode(parent)) > _MAX_FOLDER_BYTES - len("/batchgate-12345678"):
             continue
         with contextlib.suppress(OSError):
             return Path(tempfile.mkdtemp(prefix="batchgate-", dir=parent))
-    raise ConfigError(f"none of {[t for t in tried if t]} can hold a socket: set TMPDIR, or a port")
+    raise ConfigError(f"none of {[t for t in tried if t]} can hold a socket: set a short TMPDIR")
 
 
 def _how_it_ended(code: int) -> str:

@@ -230,6 +230,7 @@ class Decider:
                 n=count,
                 batch_number=batch,
                 avoid=twins.has,
+                running=twins.in_flight(),
             )
             turn.batch = batch
             self._claimed += points

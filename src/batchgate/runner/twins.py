@@ -57,6 +57,10 @@ class Twins:
                 )
         return None
 
+    def in_flight(self) -> list[Candidate]:
+        """Return the candidates whose results are still to come."""
+        return [k.candidate for k in self.known.values() if k.where in {"chosen", "running"}]
+
     def has(self, candidate: Candidate) -> bool:
         """Whether the candidate has a twin."""
         return self.problem(candidate) is not None
