@@ -9,7 +9,7 @@ and all costs are per attempt.
   async, the same two kinds of rejection, the same meaning of an answer, a list of attempts.
 - `accept` is this package without an OpenTelemetry SDK, `accept, SDK` with one.
 - `bare loop, SDK` is the bare loop with the very records of `accept, SDK` written by hand: three
-  spans with their attributes, the attempt's one current, five events. What that adds to the bare loop
+  spans with their attributes, the attempt's one current, six events. What that adds to the bare loop
   is the SDK's own cost. Processors do nothing, so exporting is not part of either.
 - `instructor` patches a fake client, with the bounds as a pydantic validator, which is its way.
 - `pydantic-ai` runs an agent over a `FunctionModel`, with the bounds as an output validator, which
@@ -88,7 +88,11 @@ def distinct(plan: Plan) -> bool:
     return len(set(plan.candidates)) == len(plan.candidates)
 
 
-CHECKS: Sequence[Callable[[Plan], Any]] = (batch_size, within_bounds, distinct)
+async def stable(plan: Plan) -> None:
+    """Stand for a verifier."""
+
+
+CHECKS: Sequence[Callable[[Plan], Any]] = (batch_size, within_bounds, distinct, stable)
 
 
 async def with_accept() -> Plan:

@@ -219,7 +219,7 @@ async def ours_wait_for(folder):
 
 
 def sleepers():
-    import psutil  # type: ignore[import-untyped] # it has no types
+    import psutil
 
     return sum("sleep" in child.cmdline() for child in psutil.Process().children())
 

@@ -14,7 +14,7 @@ import sys
 import time
 from pathlib import Path
 
-import psutil  # type: ignore[import-untyped] # it has no types
+import psutil
 import pytest
 
 CASES = str(Path(__file__).with_name("asyncflow_cases.py"))

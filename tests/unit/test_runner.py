@@ -335,11 +335,12 @@ async def test_reservations_never_exceed_the_grant(tmp_path: Path) -> None:
 
     async with runner(loaded, tmp_path / "r", script=script, flow=flow, slots=8) as made:
         most: list[float] = []
-        _when(
-            made,
-            lambda state: most.append(state.charged_node_h + state.reserved_node_h) or False,  # type: ignore[func-returns-value]
-            lambda: None,
-        )
+
+        def note(state: State) -> bool:
+            most.append(state.charged_node_h + state.reserved_node_h)
+            return False
+
+        _when(made, note, lambda: None)
         stop = await made.run()
 
     assert stop is not None
