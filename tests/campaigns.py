@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from batchgate.campaign import Campaign, import_module
+from batchgate.campaign import Campaign
+from batchgate.importing import import_module
 from batchgate.job import End, FunctionTask, JobSpec, TaskEnd
 from batchgate.plain import dumps
 

@@ -142,7 +142,7 @@ def accept_sync(
     history: Iterable[Attempt[T]] = (),
     feedback: Feedback[T] | None = None,
 ) -> Outcome[T]:
-    """Run `accept` in an event loop of its own, for scripts.
+    """Run `accept` in an event loop of its own, for scripts, without `escalate`.
 
     Raises:
         RuntimeError: A loop runs already in this thread: `await accept(...)` there.
@@ -216,7 +216,7 @@ async def _decide(
     if request.fallback is None:
         return Outcome(None, "not_accepted", tuple(made), escalation_of(made))
     with trace.fallback():
-        return Outcome(await _fallen_back(request.fallback), "fallback", tuple(made))
+        return Outcome(await _from_fallback(request.fallback), "fallback", tuple(made))
 
 
 async def _attempt(
@@ -255,7 +255,7 @@ async def _rulings(value: T, stages: Stages[T], watch: AttemptTrace | Silent) ->
     return rulings
 
 
-async def _fallen_back(fallback: Fallback[T]) -> T:
+async def _from_fallback(fallback: Fallback[T]) -> T:
     # A coroutine of its own, as the attempt is, so that a StopIteration leaves it as an error.
     value = fallback()
     return await value if inspect.isawaitable(value) else value

@@ -23,7 +23,7 @@ from typing import Any, Final, ParamSpec, Self
 from opentelemetry import trace
 from opentelemetry._logs import Logger, LoggerProvider, get_logger_provider
 from opentelemetry.context import Context, attach, get_current
-from opentelemetry.trace import Span, Status, StatusCode, Tracer, TracerProvider
+from opentelemetry.trace import NonRecordingSpan, Span, Status, StatusCode, Tracer, TracerProvider
 from pydantic import ValidationError
 
 from .decision import Attempt, NotAccepted, Outcome, Ruling, validation_reasons
@@ -318,7 +318,8 @@ def _start_span(tracer: Tracer, name: str, context: Context, attributes: Mapping
         return tracer.start_span(name, context=context, attributes=attributes)
     except Exception as exc:  # noqa: BLE001 - telemetry never changes an outcome
         _log_once(f"a span is lost, for a sampler or processor raised {_type_name(exc)}")
-        return trace.get_current_span(context)
+        # In its place the parent's ids, so that the spans below it are not lost as well.
+        return NonRecordingSpan(trace.get_current_span(context).get_span_context())
 
 
 def _tell_failure(span: Span, error: BaseException, *, event: bool) -> None:

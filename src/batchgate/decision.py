@@ -251,6 +251,8 @@ class Ruling:
     verdict: Verdict
 
     def __init__(self, check: str, stage: int, hard: bool, verdict: Verdict) -> None:
+        # Past the frozen __setattr__: there is a ruling for every check that ran, and a generated
+        # __init__ would take twice as long (CPython 3.11). `Check` does so too.
         fields = self.__dict__
         fields["check"] = check
         fields["stage"] = stage
@@ -265,7 +267,7 @@ class Ruling:
 
 # Not slotted: Python 3.11 cannot call a subscripted generic, Attempt[int](...), that is frozen and
 # has slots (its __setattr__ still refers to the class before the slots were added).
-@dataclass(frozen=True, init=False, repr=False)
+@dataclass(frozen=True, repr=False)
 class Attempt(Generic[T_co]):
     """One produced value, and what the checks said of it.
 
@@ -280,19 +282,6 @@ class Attempt(Generic[T_co]):
     value: T_co | Any
     rulings: tuple[Ruling, ...] = ()
     feedback: tuple[str, ...] = ()
-
-    def __init__(
-        self,
-        index: int,
-        value: T_co | Any,
-        rulings: tuple[Ruling, ...] = (),
-        feedback: tuple[str, ...] = (),
-    ) -> None:
-        fields = self.__dict__
-        fields["index"] = index
-        fields["value"] = value
-        fields["rulings"] = rulings
-        fields["feedback"] = feedback
 
     @classmethod
     def judged(cls, index: int, value: T_co | Any, rulings: Sequence[Ruling]) -> Attempt[T_co]:
@@ -433,7 +422,8 @@ class Check(Generic[T_contra]):
         function: Called with the value; sync or async.
         hard: Whether it gates. A soft check is run in its place and only recorded.
         thread: Whether the function runs in a thread, with the caller's context variables. A
-            sync function that takes long would hold up the event loop otherwise.
+            sync function that takes long would hold up the event loop otherwise. A thread cannot
+            be stopped: when the call is cancelled, the function still runs to its end.
         rejects: Exceptions that reject the value; any other is a failure. Narrow it to
             `(Rejected,)` for a check that uses pydantic inside, so that a `ValidationError` from
             a bug of its own does not pass for a bad value.

@@ -907,18 +907,23 @@ class TestBrokenTelemetry:
         assert [s.name for s in seen.spans] == ["accept.attempt planner", "accept planner"]
         assert len(caplog.records) == 1
 
-    async def test_a_lost_span_leaves_the_one_that_was_current(self, seen, monkeypatch):
+    async def test_a_lost_span_leaves_the_one_around_it_alone_and_its_ids_in_force(
+        self, seen, monkeypatch
+    ):
         # S0-89
         found = []
 
-        def look(value: int) -> None:
-            found.append(trace.get_current_span())
+        def look(value: int) -> bool:
+            found.append(trace.get_current_span().get_span_context())
+            return False
 
-        with own_span("campaign") as current:
+        with own_span("campaign") as campaign:
             install(monkeypatch, *providers(sampler=BrokenSampler()))
-            await accept(script(1), checks=[look])
+            await accept(script(1), checks=[look], fallback=int)
+            assert campaign.is_recording()
 
-        assert found == [current]
+        assert found == [campaign.get_span_context()]
+        assert not attributes(seen.named("campaign"))
 
 
 def test_calls_in_several_threads_each_have_their_own_spans(seen):

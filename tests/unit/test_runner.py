@@ -521,3 +521,17 @@ def _when(made: Runner, holds: Callable[[State], bool], then: Callable[[], None]
     watched = Recorder(made.recorder.ledger, made.recorder.state, observe)
     made.recorder = watched
     made.__post_init__()
+
+
+async def test_a_proposal_carries_its_answers_id_for_telemetry(tmp_path: Path) -> None:
+    loaded = campaign(tmp_path / "c", stop={"jobs": 1})
+    script = Script(-1.0, 2.0)
+
+    await run(loaded, tmp_path / "r", script=script)
+
+    (previous,) = script.asked[1]
+    assert previous.value.response_metadata == {"id": "r1"}
+
+
+def test_a_proposal_without_an_answer_has_no_id() -> None:
+    assert Proposal().response_metadata == {}

@@ -5,7 +5,7 @@ A campaign is a folder with `campaign.toml` (data), `campaign.py` (plain functio
 """
 
 from .constraint import Constraint, unmet
-from .load import BoundCheck, Campaign, explain, import_module, load
+from .load import BoundCheck, Campaign, explain, load
 from .observation import Observation
 from .space import Candidate, Proposal, Space, Value, Variable
 from .spec import (
@@ -42,7 +42,6 @@ __all__ = [
     "Value",
     "Variable",
     "explain",
-    "import_module",
     "load",
     "unmet",
 ]

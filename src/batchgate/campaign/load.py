@@ -6,14 +6,11 @@ A campaign's functions are plain ones: no import of this package is needed in `c
 from __future__ import annotations
 
 import difflib
-import hashlib
 import importlib
 import importlib.metadata
 import importlib.util
 import inspect
-import sys
 import tomllib
-import traceback
 import types
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -24,6 +21,7 @@ from typing import Any, Protocol
 from pydantic import BaseModel, ValidationError
 
 from ..errors import ConfigError
+from ..importing import import_module
 from .space import Candidate, Proposal, Space
 from .spec import CampaignSpec, CheckUse, Level
 
@@ -305,55 +303,6 @@ def _resolve(
     if not callable(function):
         raise ConfigError(f"{what}: {use} is {type(function).__name__}, not a function")
     return function  # type: ignore[no-any-return]
-
-
-def import_module(name: str, folder: Path | None, *, what: str = "campaign") -> types.ModuleType:
-    """Import an installed module, or `NAME.py` of a campaign's folder.
-
-    Two campaigns may both have a `campaign.py`: a folder's module is known to Python by the
-    folder's path too, and never found by another campaign. For the same reason the modules of a
-    folder cannot import one another; what they share belongs in an installed package.
-
-    Raises:
-        ConfigError: It cannot be imported; the message has the error and its line.
-    """
-    path = folder / f"{name}.py" if folder is not None else None
-    if path is not None and not path.is_file():
-        path = None
-    if path is None and name == "campaign":
-        raise ConfigError(f"{what}: {folder or 'the campaign'} has no campaign.py")
-    try:
-        return importlib.import_module(name) if path is None else _import_file(path)
-    except SyntaxError as exc:
-        raise ConfigError(f"{what}: {exc.filename}:{exc.lineno}: {exc.msg}") from exc
-    except (Exception, SystemExit) as exc:
-        problem = f"{type(exc).__name__}: {exc}"
-        raise ConfigError(f"{what}: {_line(exc, path) or name} fails on import: {problem}") from exc
-
-
-def _import_file(path: Path) -> types.ModuleType:
-    digest = hashlib.sha256(bytes(path.resolve())).hexdigest()[:16]
-    known_as = f"_batchgate_{path.stem}_{digest}"
-    if known_as in sys.modules:
-        return sys.modules[known_as]
-    spec = importlib.util.spec_from_file_location(known_as, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[known_as] = module
-    try:
-        spec.loader.exec_module(module)
-    except BaseException:
-        del sys.modules[known_as]
-        raise
-    return module
-
-
-def _line(exc: BaseException, path: Path | None) -> str:
-    """Tell which line of a campaign's own file an error came through, `""` if none."""
-    frames = traceback.extract_tb(exc.__traceback__)
-    lines = [frame.lineno for frame in frames if path and frame.filename == str(path)]
-    return f"{path}:{lines[-1]}" if lines else ""
 
 
 def _proposal(

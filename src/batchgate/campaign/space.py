@@ -17,6 +17,7 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
+    PrivateAttr,
     WrapValidator,
     create_model,
     model_validator,
@@ -259,6 +260,17 @@ class Proposal(BaseModel):
 
     rationale: str = ""
     candidates: Sequence[BaseModel] = ()
+
+    _response_id: str = PrivateAttr(default="")
+
+    def answered_by(self, response_id: str) -> None:
+        """Remember the provider's id of the answer, so that telemetry can name it."""
+        self._response_id = response_id
+
+    @property
+    def response_metadata(self) -> dict[str, str]:
+        """The answer's id as LangChain's messages carry it, which is where `accept` looks."""
+        return {"id": self._response_id} if self._response_id else {}
 
     def points(self) -> tuple[dict[str, Value], ...]:
         """Return the candidates as plain mappings."""

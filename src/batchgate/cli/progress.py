@@ -6,6 +6,7 @@ followed from a login node with `tail -f`.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import deque
 from collections.abc import Callable
@@ -56,7 +57,10 @@ class Progress:
         self._live: Live | None = None
 
     def __enter__(self) -> Self:
-        self._file = self._log_path.open("a", encoding="utf-8", errors="backslashreplace")
+        with contextlib.suppress(
+            OSError
+        ):  # a directory that takes no log is the ledger's to report
+            self._file = self._log_path.open("a", encoding="utf-8", errors="backslashreplace")
         if self._console.is_terminal and not self._quiet:
             self._live = Live(
                 get_renderable=self._render, console=self._console, refresh_per_second=2

@@ -95,14 +95,12 @@ def model(plan: Plan, server: ModelServer) -> Model:
         ConfigError: The campaign cannot be asked of a model; nothing has been started.
     """
 
-    def connect(ready: ModelServer) -> VllmProducer:
-        return VllmProducer(
-            ready.url, ready.model, plan.campaign, api_key_env=plan.settings.api_key_env
-        )
+    def connect_to(url: str, name: str) -> VllmProducer:
+        return VllmProducer(url, name, plan.campaign, api_key_env=plan.settings.api_key_env)
 
     # Made once for nothing, so that a campaign that cannot be asked is refused now.
-    trial = VllmProducer("http://127.0.0.1", server.model, plan.campaign)
-    return Model(trial.name, server=server, connect=connect)
+    trial = connect_to("http://127.0.0.1", server.model)
+    return Model(trial.name, server=server, connect=lambda s: connect_to(s.url, s.model))
 
 
 async def run(plan: Plan, progress: Progress) -> Stop | None:

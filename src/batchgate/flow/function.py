@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ..campaign.load import import_module
 from ..errors import ConfigError
+from ..importing import import_module
 from .output import one_line
 
 RESULT_BYTES = 1 << 20

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from ..errors import ConfigError
+from ..errors import ConfigError, FlowError
 from ..job import Flow
 from .processes import check_marker
 from .waiting import finished
@@ -28,7 +28,7 @@ async def open_flow(
 
     Raises:
         ConfigError: An argument is out of its range.
-        FlowError: On leaving: a process could not be ended.
+        FlowError: The folder cannot be made; on leaving, a process could not be ended.
     """
     for name, number in {"workers": workers, "jobs": jobs}.items():
         if number < 1:
@@ -39,7 +39,10 @@ async def open_flow(
     from .engine import AsyncFlow, Engine
 
     folder = work_dir.absolute()
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as exc:
+        raise FlowError(f"the workers' folder {folder} cannot be made: {exc.strerror}") from exc
     backend = Backend(workers=workers, work_dir=folder, marker=marker, grace_s=grace_s)
     engine = await Engine.of(backend, work_dir=folder)
     try:

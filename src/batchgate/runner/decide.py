@@ -197,6 +197,7 @@ class Decider:
                 elapsed_s=perf_counter() - began,
             )
         )
+        answer.proposal.answered_by(answer.response_id)
         return answer.proposal
 
     def _reject(self, turn: Turn, exc: Rejected | ValidationError, elapsed_s: float) -> None:

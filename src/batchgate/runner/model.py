@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..answer import Producer
-from ..errors import ServerError
+from ..errors import ConfigError, ServerError
 from ..events import FailureRecorded, ServerStarted, ServerStopped
 from ..producers.server import ModelServer
 from .recorder import Recorder
@@ -58,7 +58,9 @@ class Model:
                 await self._disconnect()
                 recorder.record(ServerStopped(reason=reason))
                 begin, start = self.server.restart, start + 1
-        except ServerError as exc:
+        except (ServerError, ConfigError) as exc:
+            if isinstance(exc, ConfigError) and not self.answered:
+                raise  # wrong from the start: the run is not worth beginning
             recorder.record(FailureRecorded(kind="server", what="start", message=str(exc)[:2000]))
             wake()
         finally:

@@ -48,7 +48,7 @@ class Recorder:
             LedgerWriteError: It could not be written; the state is as before.
         """
         appended = self.ledger.append(event)
-        self.state.apply(event, at=appended.entry.at)
+        self.state.apply(appended.entry.event, at=appended.entry.at)
         self.observe(appended.entry, self.state)
         return appended
 
