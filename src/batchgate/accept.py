@@ -175,7 +175,7 @@ async def judge(value: T, checks: Checks[T]) -> Attempt[T]:
     return Attempt.judged(1, value, await _rulings(value, _stages(checks), SILENT))
 
 
-Stages = tuple[tuple[Check[T], ...], ...]
+Stages = list[list[Check[T]]]
 
 
 @dataclass(slots=True)
@@ -262,19 +262,25 @@ async def _from_fallback(fallback: Fallback[T]) -> T:
 
 
 def _stages(checks: Checks[T]) -> Stages[T]:
+    groups = [item if isinstance(item, (list, tuple)) else (item,) for item in checks]
+    stages = [[as_check(check) for check in group] for group in groups]
+    names = [check.name for stage in stages for check in stage]
+    return stages if len(set(names)) == len(names) else _told_apart(stages)
+
+
+def _told_apart(stages: Stages[T]) -> Stages[T]:
+    """Rename the second and later checks of one name, for the records: `name#2`."""
     names: set[str] = set()
-    stages = [stage if isinstance(stage, (list, tuple)) else (stage,) for stage in checks]
-    return tuple([tuple([_named(as_check(check), names) for check in stage]) for stage in stages])
 
+    def renamed(check: Check[T]) -> Check[T]:
+        name, number = check.name, 1
+        while name in names:
+            number += 1
+            name = f"{check.name}#{number}"
+        names.add(name)
+        return replace(check, name=name)
 
-def _named(check: Check[T], names: set[str]) -> Check[T]:
-    """Tell a second check of one name from the first in the records: `name#2`."""
-    name, number = check.name, 1
-    while name in names:
-        number += 1
-        name = f"{check.name}#{number}"
-    names.add(name)
-    return check if number == 1 else replace(check, name=name)
+    return [[renamed(check) for check in stage] for stage in stages]
 
 
 def _worded(feedback: Feedback[T], attempt: Attempt[T]) -> tuple[str, ...]:
