@@ -15,8 +15,10 @@ from __future__ import annotations
 import functools
 import logging
 import os
+import sys
 import traceback
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Final, ParamSpec, Self
 
@@ -48,6 +50,7 @@ _ON_SPANS: Final = {
     "SPAN_ONLY": True,
     "SPAN_AND_EVENT": True,
 }
+_LOGS_API: Final = sys.modules[get_logger_provider.__module__]
 _NO_PROVIDER: Final = (trace.ProxyTracerProvider, trace.NoOpTracerProvider)
 _log: Final = logging.getLogger(__name__)
 P = ParamSpec("P")
@@ -96,6 +99,8 @@ def start_call(name: str, attempts: int) -> CallTrace | Silent:
         name: Name of the decision.
         attempts: Its budget.
     """
+    if _nobody_listens():
+        return SILENT
     try:
         # Asked for at each call, so that a provider that is installed late is used.
         provider = trace.get_tracer_provider()
@@ -107,6 +112,25 @@ def start_call(name: str, attempts: int) -> CallTrace | Silent:
         _log_once(f"no telemetry, for the provider raised {_type_name(exc)}")
         return SILENT
     return CallTrace(tracer, logger, listens, _clean(name, MAX_NAME), attempts)
+
+
+def _nobody_listens() -> bool:
+    # What the API's own getters look at first. They then read the environment, at each call, and
+    # that is a tenth of an attempt (OpenTelemetry 1.45). Should the API ever keep its providers
+    # elsewhere, this is False, and the getters are asked.
+    _ask_environment()
+    return (
+        getattr(trace, "_TRACER_PROVIDER", trace) is None
+        and getattr(_LOGS_API, "_LOGGER_PROVIDER", trace) is None
+    )
+
+
+@functools.cache
+def _ask_environment() -> None:
+    """Let the getters install the providers that the environment names, if it does."""
+    with suppress(Exception):
+        trace.get_tracer_provider()
+        get_logger_provider()
 
 
 @functools.lru_cache(maxsize=1)

@@ -563,9 +563,11 @@ def as_check(function: CheckFunction[T]) -> Check[T]:
 
 def name_of(function: Callable[..., object]) -> str:
     """Return a function's name as a label: without its module, and never `<lambda>`."""
-    function = _unwrapped(function)
     name = getattr(function, "__name__", None)
-    return name.strip("<>") if isinstance(name, str) else type(function).__name__
+    if name is None:
+        function = _unwrapped(function)
+        name = getattr(function, "__name__", type(function).__name__)
+    return str(name).strip("<>")
 
 
 def verdict_of(error: Exception, *, by: str) -> Verdict:

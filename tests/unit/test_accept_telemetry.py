@@ -813,6 +813,35 @@ class TestWithoutSDK:
         assert done.stderr == ""
         assert done.stdout == "['accept.attempt late', 'accept late'] 1\n"
 
+    def test_a_provider_that_the_environment_names_is_used(self):
+        # S0-76: OpenTelemetry's own way to configure a process
+        program = """
+            from opentelemetry import trace
+            from batchgate import accept_sync
+
+            def look(value):
+                print(trace.get_current_span().name)
+
+            accept_sync(lambda previous: 1, checks=[look], name="configured")
+        """
+
+        done = subprocess.run(
+            [sys.executable, "-c", textwrap.dedent(program)],
+            env={"OTEL_PYTHON_TRACER_PROVIDER": "sdk_tracer_provider"},
+            check=False,
+            capture_output=True,
+            text=True,
+        )
+
+        assert done.stderr == ""
+        assert done.stdout == "accept.attempt configured\n"
+
+    def test_nothing_is_recorded_either_if_the_api_kept_its_providers_elsewhere(self, monkeypatch):
+        # S0-75
+        monkeypatch.setattr(module, "_LOGS_API", object())
+
+        assert module.start_call("planner", 1) is module.SILENT
+
 
 class Broken:
     """A processor, sampler or provider of which every method raises."""
