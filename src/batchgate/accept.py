@@ -262,10 +262,19 @@ async def _from_fallback(fallback: Fallback[T]) -> T:
 
 
 def _stages(checks: Checks[T]) -> Stages[T]:
-    groups = [item if isinstance(item, (list, tuple)) else (item,) for item in checks]
-    stages = [[as_check(check) for check in group] for group in groups]
-    names = [check.name for stage in stages for check in stage]
-    return stages if len(set(names)) == len(names) else _told_apart(stages)
+    stages: Stages[T] = []
+    names: set[str] = set()
+    count = 0
+    for item in checks:
+        if isinstance(item, (list, tuple)):
+            stages.append([as_check(check) for check in item])
+        else:
+            # A sequence of another type is refused there, as it cannot be called.
+            stages.append([as_check(item)])  # type: ignore[arg-type]
+        for check in stages[-1]:
+            names.add(check.name)
+            count += 1
+    return stages if len(names) == count else _told_apart(stages)
 
 
 def _told_apart(stages: Stages[T]) -> Stages[T]:
