@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 
 import click
@@ -56,17 +57,12 @@ def verify(run: Path, *, as_json: bool) -> None:
     """
     findings = check_run(_run(run))
     if as_json:
-        click.echo(json.dumps([vars_of(f) for f in findings], indent=2))
+        click.echo(json.dumps([asdict(finding) for finding in findings], indent=2))
     else:
         for finding in findings:
             click.echo(f"{finding.where}: {finding.kind}: {finding.message}")
         click.echo("the record is whole" if not findings else f"{len(findings)} findings")
     raise SystemExit(exits.FAILED if findings else exits.FINISHED)
-
-
-def vars_of(finding: object) -> dict[str, str]:
-    """Return a finding's fields as text."""
-    return {name: str(getattr(finding, name)) for name in ("kind", "where", "message")}
 
 
 def _run(folder: Path) -> Path:

@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from opentelemetry import propagate, trace
+from opentelemetry import trace
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 from opentelemetry.util.types import AttributeValue
 
+from ..carrier import context
 from ..errors import ProducerError
 
 OPERATION = "gen_ai.operation.name"
@@ -60,9 +61,7 @@ def chat_span(model: str, attributes: Mapping[str, AttributeValue | None]) -> It
 
 def trace_headers() -> dict[str, str]:
     """Return the headers that join the server's own span to the current one."""
-    headers: dict[str, str] = {}
-    propagate.inject(headers)
-    return headers
+    return context()
 
 
 def _error_type(error: BaseException) -> str:

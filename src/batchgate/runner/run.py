@@ -135,14 +135,10 @@ class Runner:
             raise self._fatal
         for job in self.state.running:  # planned, and stopped before it was launched
             self.launcher.settle(job.plan, TaskEnd(End.CANCELED, error="never launched"))
-        for decision in self.state.open if stop else ():
-            self.decider.abandon(decision.number, cause=stop.rule if stop else "")
-        self._hold_ready(stop)
-        self.recorder.record(
-            RunStopped(rule=stop.rule, reason=stop.reason, failed=stop.failed)
-            if stop
-            else RunSuspended(reason=self._suspended)
-        )
+        if stop is None:
+            self.recorder.record(RunSuspended(reason=self._suspended))
+        else:
+            self._conclude(stop)
         await self.recorder.commit()
         return stop
 
@@ -323,10 +319,10 @@ class Runner:
         if tasks:
             await asyncio.wait(tasks)
 
-    def _hold_ready(self, stop: Stop | None) -> None:
-        """Say of each candidate that waited for a slot why it never got one."""
-        if stop is None:
-            return  # the next life launches them
+    def _conclude(self, stop: Stop) -> None:
+        """Close what is open, say why each waiting candidate never got a slot, and stop."""
+        for left_open in self.state.open:
+            self.decider.abandon(left_open.number, cause=stop.rule)
         causes: dict[str, HoldCause] = {"node_h": "node_h", "wall_s": "time"}
         for decision, chosen in self.state.ready:
             self.recorder.record(
@@ -337,3 +333,4 @@ class Runner:
                     reason=f"the campaign stopped: {stop.reason}",
                 )
             )
+        self.recorder.record(RunStopped(rule=stop.rule, reason=stop.reason, failed=stop.failed))
