@@ -68,7 +68,7 @@ docs: $(READY)
 lock:
 	$(BIN)/python -m pip install --quiet uv
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
-		--no-header --extra orbits --extra otlp --extra surrogate --group dev \
+		--no-header --extra dask --extra langgraph --extra orbits --extra otlp --extra radical --extra surrogate --extra tables --group dev \
 		--output-file requirements.lock pyproject.toml
 
 clean:
