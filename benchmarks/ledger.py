@@ -1,4 +1,4 @@
-"""What the record costs: appends, commits and reading, next to what else could keep it.
+"""What the record costs: appends, commits, reading and folding, next to what else could keep it.
 
     python -m benchmarks.ledger [--folder DIR] [--decisions 300] [--events 1000000]
 
@@ -18,6 +18,7 @@ import statistics
 import tempfile
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from itertools import islice
 from pathlib import Path
 from time import perf_counter, process_time
 
@@ -26,10 +27,17 @@ from batchgate.events import (
     CheckJudged,
     Chosen,
     DecisionMade,
+    DecisionOpened,
     Event,
+    JobEnded,
+    JobPlanned,
     ProposalMade,
+    ResultAccepted,
+    RunStarted,
 )
+from batchgate.job import End, JobState
 from batchgate.ledger import Ledger, Reader, read
+from batchgate.state import State
 
 ROUNDS = 10
 CANDIDATE = {"a": 5.25, "e": 0.125, "n": 3}
@@ -61,6 +69,47 @@ def decision(number: int) -> tuple[Event, ...]:
             attempts=1,
             candidates=(Chosen(fingerprint="1f" * 32, candidate=CANDIDATE),),
         ),
+    )
+
+
+SPEC = RunStarted(
+    campaign="benchmark",
+    digest="0" * 64,
+    spec={
+        "campaign": {"name": "benchmark"},
+        "variables": {"a": {"domain": [0, 10]}},
+        "objectives": {"y": "MINIMIZE"},
+        "level": [{"name": "job", "use": "campaign:job", "timeout_s": 60}],
+        "fallback": {},
+        "stop": {"node_h": 1e6},
+    },
+    version="0",
+    seed=0,
+    granted_node_h=1e6,
+)
+
+
+def with_job(number: int) -> tuple[Event, ...]:
+    """Return the events of a decision with its job and result."""
+    fingerprint, job = f"{number:064x}", f"d{number}"
+    *before, made = decision(number)
+    assert isinstance(made, DecisionMade)
+    chosen = Chosen(fingerprint=fingerprint, candidate=CANDIDATE)
+    return (
+        DecisionOpened(decision=number),
+        *before,
+        made.model_copy(update={"candidates": (chosen,)}),
+        JobPlanned(
+            job=job,
+            decision=number,
+            fingerprint=fingerprint,
+            candidate=CANDIDATE,
+            level="job",
+            reserved_node_h=0.02,
+            walltime_s=60,
+        ),
+        JobEnded(job=job, state=JobState.COMPLETED, end=End.COMPLETED, charged_node_h=0.01),
+        ResultAccepted(job=job, fingerprint=fingerprint, values={"y": number % 997}, feasible=True),
     )
 
 
@@ -164,9 +213,10 @@ async def compare_writers(folder: Path, decisions: int) -> None:
 
 
 def compare_readers(folder: Path, events: int) -> None:
-    """Print the CPU time that reading costs, from 10,000 events up."""
+    """Print the CPU time that reading and folding cost, from 10,000 events up."""
     print(
-        f"\n{'reading':<12}{'MB':>8}{'hashes only':>14}{'no hashes':>14}{'all':>14}{'all/event':>12}"
+        f"\n{'reading':<12}{'MB':>8}{'hashes only':>14}{'no hashes':>14}{'all':>14}"
+        f"{'all/event':>12}{'fold':>10}{'fold/event':>13}"
     )
     target = folder / "ledger"
     for count in (n for n in (10_000, 100_000, 1_000_000) if n <= events):
@@ -178,15 +228,34 @@ def compare_readers(folder: Path, events: int) -> None:
             _seconds(read(target)),
         ]
         columns = "".join(f"{seconds:>12.2f} s" for seconds in spent)
-        print(f"{count:<12}{size / 1e6:>8.0f}{columns}{spent[-1] / count * 1e6:>9.1f} us")
+        fold_s = _fold_seconds(target)
+        print(
+            f"{count:<12}{size / 1e6:>8.0f}{columns}{spent[-1] / count * 1e6:>9.1f} us"
+            f"{fold_s:>8.2f} s{fold_s / count * 1e6:>10.1f} us"
+        )
 
 
 def _grow(target: Path, count: int) -> None:
+    """Append decisions, each with a job and its result, until the ledger has so many lines."""
     with Ledger.open(target, run="benchmark") as opened:
-        have = opened.append(decision(0)[0]).entry.seq
-        for number in range((count - have) // 5):
-            for event in decision(number):
-                opened.append(event)
+        if (number := opened.append(SPEC).entry.seq) > 1:
+            number //= len(with_job(1))
+        while True:
+            number += 1
+            for event in with_job(number):
+                if opened.append(event).entry.seq >= count:
+                    return
+
+
+def _fold_seconds(target: Path) -> float:
+    state, spent_s = State(), 0.0
+    entries = read(target, verify=False)
+    while chunk := list(islice(entries, 50_000)):
+        began = process_time()
+        for entry in chunk:
+            state.apply(entry.event, at=entry.at)
+        spent_s += process_time() - began
+    return spent_s
 
 
 def _seconds(items: Iterator[object]) -> float:

@@ -8,20 +8,17 @@ Importing this package needs pydantic and the OpenTelemetry API, and nothing els
 from typing import TYPE_CHECKING, Any
 
 from .accept import accept, accept_sync, judge
+from .checks import Check, as_check, check
 from .decision import (
     Attempt,
-    Check,
     Fail,
-    NotAccepted,
-    Outcome,
     Rejected,
     Ruling,
     Verdict,
-    as_check,
-    attempts_of,
-    check,
     feedback_of,
 )
+from .outcome import NotAccepted, Outcome, attempts_of
+from .record import Record
 
 if TYPE_CHECKING:
     from .campaign import Campaign, Proposal, load
@@ -36,6 +33,7 @@ __all__ = [
     "NotAccepted",
     "Outcome",
     "Proposal",
+    "Record",
     "Rejected",
     "Ruling",
     "Verdict",

@@ -11,41 +11,29 @@ business of the producer's client and of the execution side.
 from __future__ import annotations
 
 import asyncio
-import inspect
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from typing import Any, Generic, Literal, TypeVar, overload
+from typing import Any, Literal, TypeVar, overload
 
-from pydantic import ValidationError
-
-from .accept_telemetry import SILENT, AttemptTrace, CallTrace, Silent, start_call
-from .decision import (
-    ATTEMPTS_ATTRIBUTE,
-    Attempt,
-    Check,
-    CheckFunction,
-    NotAccepted,
-    Outcome,
-    Rejected,
-    Ruling,
-    as_check,
-    escalation_of,
-    name_of,
-    texts,
-    verdict_of,
+from .accept_telemetry import start_call
+from .checks import name_of
+from .decision import Attempt, escalation_of
+from .loop import (
+    AcceptWhen,
+    Checks,
+    Fallback,
+    Feedback,
+    Producer,
+    Request,
+    Rules,
+    decide,
+    rulings_of,
+    stages_of,
 )
+from .outcome import ATTEMPTS_ATTRIBUTE, NotAccepted, Outcome
+from .record import Record, record_of
 
 T = TypeVar("T")
-
-Producer = Callable[[tuple[Attempt[T], ...]], T | Awaitable[T]]
-"""Gives a value, knowing the attempts before it; sync or async."""
-Checks = Iterable[CheckFunction[T] | Sequence[CheckFunction[T]]]
-"""Checks in order; a list or tuple of checks in it is one stage."""
-Fallback = Callable[[], T | Awaitable[T]]
-"""Gives a value that is right by construction; sync or async."""
-Feedback = Callable[[Attempt[T]], str | Sequence[str] | None]
-"""Gives what the producer is told of a rejected attempt."""
 
 
 @overload
@@ -56,8 +44,10 @@ async def accept(
     attempts: int = ...,
     fallback: Fallback[T] | None = ...,
     name: str | None = ...,
-    history: Iterable[Attempt[T]] = ...,
+    history: Record | Iterable[Attempt[T]] = ...,
     feedback: Feedback[T] | None = ...,
+    accept_when: AcceptWhen[T] | None = ...,
+    record: bool = ...,
     escalate: Literal[False] = ...,
 ) -> Outcome[T]: ...
 
@@ -70,8 +60,10 @@ async def accept(
     attempts: int = ...,
     fallback: Fallback[T] | None = ...,
     name: str | None = ...,
-    history: Iterable[Attempt[T]] = ...,
+    history: Record | Iterable[Attempt[T]] = ...,
     feedback: Feedback[T] | None = ...,
+    accept_when: AcceptWhen[T] | None = ...,
+    record: bool = ...,
     escalate: bool,
 ) -> Outcome[T | None]: ...
 
@@ -83,8 +75,10 @@ async def accept(
     attempts: int = 1,
     fallback: Fallback[T] | None = None,
     name: str | None = None,
-    history: Iterable[Attempt[T]] = (),
+    history: Record | Iterable[Attempt[T]] = (),
     feedback: Feedback[T] | None = None,
+    accept_when: AcceptWhen[T] | None = None,
+    record: bool = False,
     escalate: bool = False,
 ) -> Outcome[T] | Outcome[T | None]:
     """Ask `producer` until a value passes all checks.
@@ -100,9 +94,16 @@ async def accept(
         attempts: Values to judge at most, at least 1.
         fallback: Called once when every attempt was rejected. Its value is not checked.
         name: Names the decision in telemetry and errors; the producer's own name by default.
-        history: Earlier attempts, shown to the producer before its own. They cost no budget.
+        history: Earlier attempts, or the record that has them, shown to the producer before its
+            own. They cost no budget. The values of a record are plain data.
         feedback: Words what the producer is told of a rejected attempt (`Attempt.feedback`);
             the reasons, by default.
+        accept_when: Asked of an attempt that no check rejected, for instance to judge the scores of
+            its soft checks together. It accepts with `True` and rejects as a check does; it cannot
+            accept what a check rejected.
+        record: Keep a record of the call, `Outcome.record`. Every value is then written as JSON
+            before the checks and compared after each. One with more JSON than
+            `batchgate.loop.MAX_VALUE` is rejected at the stage `record`.
         escalate: Return an outcome `not_accepted` with the value `None` instead of raising.
 
     Returns:
@@ -112,23 +113,37 @@ async def accept(
         NotAccepted: Every attempt was rejected, and there is no fallback.
         TypeError: An argument is of the wrong type, or a check answered nothing that is a verdict.
         ValueError: `attempts` is below 1.
+        ConfigError: A check changed the value that is recorded.
         BaseException: Whatever else the producer, a check or the fallback raised.
     """
-    request = _Request(producer, _stages(checks), attempts, fallback, tuple(history), feedback)
+    history = history if isinstance(history, Record) else tuple(history)
+    earlier = history.attempts if isinstance(history, Record) else history
+    rules = Rules(stages_of(checks), feedback, accept_when)
+    kept: list[str] | None = [] if record else None
+    request = Request(producer, rules, attempts, fallback, earlier, kept)
     label = name_of(producer) if name is None else name
     if not isinstance(label, str):
         raise TypeError(f"name is a {type(label).__name__}, must be a text")
     made: list[Attempt[T]] = []
     trace = start_call(label, attempts)
     try:
-        outcome = await _decide(request, made, trace)
+        disposition, value = await decide(request, made, trace)
+        told = escalation_of(made) if disposition == "not_accepted" else None
+        written = (
+            record_of(
+                request, made, name=label, disposition=disposition, value=value, history=history
+            )
+            if record
+            else None
+        )
+        outcome: Outcome[Any] = Outcome(value, disposition, tuple(made), told, written)
     except BaseException as exc:
         trace.failed(exc)
         _keep_attempts(exc, label, made)
         raise
     trace.ended(outcome)
-    if outcome.disposition == "not_accepted" and not escalate:
-        raise NotAccepted(label, outcome.attempts, outcome.escalation or "")
+    if disposition == "not_accepted" and not escalate:
+        raise NotAccepted(label, outcome.attempts, outcome.escalation or "", outcome.record)
     return outcome
 
 
@@ -139,8 +154,10 @@ def accept_sync(
     attempts: int = 1,
     fallback: Fallback[T] | None = None,
     name: str | None = None,
-    history: Iterable[Attempt[T]] = (),
+    history: Record | Iterable[Attempt[T]] = (),
     feedback: Feedback[T] | None = None,
+    accept_when: AcceptWhen[T] | None = None,
+    record: bool = False,
 ) -> Outcome[T]:
     """Run `accept` in an event loop of its own, for scripts, without `escalate`.
 
@@ -160,6 +177,8 @@ def accept_sync(
                 name=name,
                 history=history,
                 feedback=feedback,
+                accept_when=accept_when,
+                record=record,
             )
         )
     raise RuntimeError("an event loop runs in this thread; await accept(...) in it")
@@ -172,135 +191,7 @@ async def judge(value: T, checks: Checks[T]) -> Attempt[T]:
         TypeError: As `accept`.
         Exception: Whatever else a check raised.
     """
-    return Attempt.judged(1, value, await _rulings(value, _stages(checks), SILENT))
-
-
-Stages = list[list[Check[T]]]
-
-
-@dataclass(slots=True)
-class _Request(Generic[T]):
-    """What `accept` was asked, checked and read once."""
-
-    producer: Producer[T]
-    stages: Stages[T]
-    attempts: int
-    fallback: Fallback[T] | None
-    history: tuple[Attempt[T], ...]
-    feedback: Feedback[T] | None
-
-    def __post_init__(self) -> None:
-        _require_budget(self.attempts)
-        _require_function("producer", self.producer)
-        if self.fallback is not None:
-            _require_function("fallback", self.fallback)
-        if self.feedback is not None:
-            _require_function("feedback", self.feedback)
-        for attempt in self.history:
-            if not isinstance(attempt, Attempt):
-                raise TypeError(f"history has a {type(attempt).__name__}, must be attempts")
-
-
-async def _decide(
-    request: _Request[T], made: list[Attempt[T]], trace: CallTrace | Silent
-) -> Outcome[Any]:
-    for index in range(1, request.attempts + 1):
-        with trace.attempt(index) as watch:
-            attempt = await _attempt(request, made, index, watch)
-            made.append(attempt)
-            if attempt.accepted:
-                return Outcome(attempt.value, "accepted", tuple(made))
-            if request.feedback is not None:
-                made[-1] = attempt = replace(attempt, feedback=_worded(request.feedback, attempt))
-            watch.rejected(attempt)
-    if request.fallback is None:
-        return Outcome(None, "not_accepted", tuple(made), escalation_of(made))
-    with trace.fallback():
-        return Outcome(await _from_fallback(request.fallback), "fallback", tuple(made))
-
-
-async def _attempt(
-    request: _Request[T], made: Sequence[Attempt[T]], index: int, watch: AttemptTrace | Silent
-) -> Attempt[T]:
-    try:
-        value: Any = request.producer((*request.history, *made))
-        if inspect.isawaitable(value):
-            value = await value
-    except (Rejected, ValidationError) as exc:
-        # A producer's own rejection: nothing is left for the checks to see.
-        stage, value = ("producer", exc.value) if isinstance(exc, Rejected) else ("schema", None)
-        verdict = verdict_of(exc, by=stage)
-        ruling = Ruling(verdict.check or stage, 0, True, verdict)
-        watch.ruled(ruling, value)
-        return Attempt.judged(index, value, (ruling,))
-    return Attempt.judged(index, value, await _rulings(value, request.stages, watch))
-
-
-async def _rulings(value: T, stages: Stages[T], watch: AttemptTrace | Silent) -> list[Ruling]:
-    rulings: list[Ruling] = []
-    rejected = False
-    for number, checks in enumerate(stages, start=1):
-        for check in checks:
-            try:
-                verdict = await check.judge(value)
-            except Exception as exc:
-                watch.check_failed(check.name, exc)
-                raise
-            ruling = Ruling(verdict.check or check.name, number, check.hard, verdict)
-            rulings.append(ruling)
-            watch.ruled(ruling, value)
-            rejected = rejected or ruling.rejects
-        if rejected:
-            break
-    return rulings
-
-
-async def _from_fallback(fallback: Fallback[T]) -> T:
-    # A coroutine of its own, as the attempt is, so that a StopIteration leaves it as an error.
-    value = fallback()
-    return await value if inspect.isawaitable(value) else value
-
-
-def _stages(checks: Checks[T]) -> Stages[T]:
-    stages: Stages[T] = []
-    names: set[str] = set()
-    count = 0
-    for item in checks:
-        if isinstance(item, (list, tuple)):
-            stages.append([as_check(check) for check in item])
-        else:
-            # A sequence of another type is refused there, as it cannot be called.
-            stages.append([as_check(item)])  # type: ignore[arg-type]
-        for check in stages[-1]:
-            names.add(check.name)
-            count += 1
-    return stages if len(names) == count else _told_apart(stages)
-
-
-def _told_apart(stages: Stages[T]) -> Stages[T]:
-    """Rename the second and later checks of one name, for the records: `name#2`."""
-    names: set[str] = set()
-
-    def renamed(check: Check[T]) -> Check[T]:
-        name, number = check.name, 1
-        while name in names:
-            number += 1
-            name = f"{check.name}#{number}"
-        names.add(name)
-        return replace(check, name=name)
-
-    return [[renamed(check) for check in stage] for stage in stages]
-
-
-def _worded(feedback: Feedback[T], attempt: Attempt[T]) -> tuple[str, ...]:
-    said = feedback(attempt)
-    if said is None:
-        return ()
-    if isinstance(said, str) or (
-        isinstance(said, (list, tuple)) and all(isinstance(text, str) for text in said)
-    ):
-        return texts(said)
-    raise TypeError(f"feedback gave a {type(said).__name__}, must be a text, several, or None")
+    return Attempt.judged(1, value, await rulings_of(stages_of(checks), value))
 
 
 def _keep_attempts(error: BaseException, name: str, made: Sequence[Attempt[Any]]) -> None:
@@ -311,15 +202,3 @@ def _keep_attempts(error: BaseException, name: str, made: Sequence[Attempt[Any]]
         setattr(error, ATTEMPTS_ATTRIBUTE, tuple(made))
         if note not in getattr(error, "__notes__", ()):
             error.add_note(note)
-
-
-def _require_budget(attempts: object) -> None:
-    if isinstance(attempts, bool) or not isinstance(attempts, int):
-        raise TypeError(f"attempts is a {type(attempts).__name__}, must be an int")
-    if attempts < 1:
-        raise ValueError(f"attempts is {attempts}, must be at least 1")
-
-
-def _require_function(role: str, function: object) -> None:
-    if not callable(function):
-        raise TypeError(f"{role} is a {type(function).__name__}, must be a function")

@@ -20,7 +20,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, Final, ParamSpec, Self
+from typing import Any, Final, ParamSpec, Protocol, Self
 
 from opentelemetry import trace
 from opentelemetry._logs import Logger, LoggerProvider, get_logger_provider
@@ -28,11 +28,14 @@ from opentelemetry.context import Context, attach, get_current
 from opentelemetry.trace import NonRecordingSpan, Span, Status, StatusCode, Tracer, TracerProvider
 from pydantic import ValidationError
 
-from .decision import Attempt, NotAccepted, Outcome, Ruling, validation_reasons
+from .checks import validation_reasons
+from .decision import Attempt, Disposition, Ruling
 from .plain import dumps
 
 SCOPE: Final = "batchgate.accept"
 EVENT: Final = "gen_ai.evaluation.result"
+NOT_ACCEPTED: Final = "batchgate.outcome.NotAccepted"
+"""The error that stands for a call without an end, also where none is raised."""
 CAPTURE_SWITCH: Final = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 
 MAX_NAME: Final = 200
@@ -54,6 +57,18 @@ _LOGS_API: Final = sys.modules[get_logger_provider.__module__]
 _NO_PROVIDER: Final = (trace.ProxyTracerProvider, trace.NoOpTracerProvider)
 _log: Final = logging.getLogger(__name__)
 P = ParamSpec("P")
+
+
+class Ended(Protocol):
+    """What of an outcome is told."""
+
+    @property
+    def disposition(self) -> Disposition:
+        """See `batchgate.Outcome`."""
+
+    @property
+    def escalation(self) -> str | None:
+        """See `batchgate.Outcome`."""
 
 
 class Silent:
@@ -82,7 +97,7 @@ class Silent:
     def rejected(self, attempt: Attempt[Any]) -> None:
         """See `AttemptTrace`."""
 
-    def ended(self, outcome: Outcome[Any]) -> None:
+    def ended(self, outcome: Ended) -> None:
         """See `CallTrace`."""
 
     def failed(self, error: BaseException) -> None:
@@ -208,7 +223,7 @@ class CallTrace:
         return Current(self.context, self.outside)
 
     @_guarded
-    def ended(self, outcome: Outcome[Any]) -> None:
+    def ended(self, outcome: Ended) -> None:
         """End the span with the disposition. Only `not_accepted` is an error."""
         attributes: dict[str, Any] = {
             "flowgentic.accept.attempts.used": self.used,
@@ -216,7 +231,7 @@ class CallTrace:
         }
         try:
             if outcome.disposition == "not_accepted":
-                attributes["error.type"] = _qualified(NotAccepted)
+                attributes["error.type"] = NOT_ACCEPTED
                 _set_error(self.span, outcome.escalation or "")
             self.span.set_attributes(attributes)
         finally:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from .breach import Lesson
 from .campaign import Proposal
 from .campaign.observation import Observation
 from .decision import Attempt
@@ -21,6 +22,8 @@ class Answer:
 
     Attributes:
         proposal: What the model proposes; meets the campaign's model of a proposal.
+        others: Further proposals of the same answer. They are judged as the first one is, and the
+            first in this order that passes every check is taken.
         response_id: The provider's id of the answer, `""` when there is none.
         request_id: Our id of the request; vLLM's own is `chatcmpl-` and this one.
         model: Name under which the model says it served.
@@ -28,11 +31,12 @@ class Answer:
         usage: `input_tokens` and `output_tokens`, where the provider counted them.
         temperature: Temperature that was asked for.
         elapsed_s: Seconds from the request to the whole answer.
-        samples_valid: Samples that were valid and distinct; 1 for a whole proposal.
+        samples_valid: Samples that were valid and distinct.
         samples_total: Samples that came.
     """
 
     proposal: Proposal
+    others: tuple[Proposal, ...] = ()
     response_id: str = ""
     request_id: str = ""
     model: str = ""
@@ -58,6 +62,7 @@ class Producer(Protocol):
         decision: int,
         results: Sequence[Observation],
         previous: Sequence[Attempt[Proposal]],
+        lessons: Sequence[Lesson] = (),
     ) -> Answer:
         """Propose once.
 
@@ -65,6 +70,7 @@ class Producer(Protocol):
             decision: Number of the decision.
             results: What is known, oldest first.
             previous: The rejected attempts of this decision, oldest first.
+            lessons: What was rejected again and again in the whole run, the most frequent first.
 
         Raises:
             Rejected: The model answered, and what it said is no proposal.

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
+from .breach import Side
 from .job import End, JobState
 
 FORMAT = 1
@@ -22,12 +23,16 @@ FORMAT = 1
 Plain = Any
 """JSON-ready data, as `batchgate.plain.plain` makes it."""
 
-Disposition = Literal["accepted", "fallback", "failed", "abandoned"]
+Disposition = Literal["accepted", "fallback", "failed", "refused", "abandoned"]
 """How a decision ended.
 
-`accepted`: a proposal passed every check. `fallback`: the surrogate's candidates were taken.
-`failed`: something broke, and nothing is launched. `abandoned`: the run stopped first.
+`accepted`: a proposal passed every check, or a person let it pass. `fallback`: the surrogate's
+candidates were taken. `failed`: something broke, and nothing is launched. `refused`: a person
+refused a parked decision. `abandoned`: the run stopped first.
 """
+
+Action = Literal["accept", "reject", "edit", "expire"]
+"""How something parked was resolved: by a person, or because nobody answered in time."""
 
 FailureKind = Literal["producer", "check", "verifier", "surrogate", "server", "job"]
 """What broke. Each kind is counted on its own."""
@@ -95,12 +100,29 @@ class RunResumed(_Event):
     """The spec, when it differs from the one before (a raised grant, say)."""
 
 
+class AllocationSeen(_Event):
+    """What this life may use, and is billed for: at its start, and whenever it has changed."""
+
+    type: Literal["allocation_seen"] = "allocation_seen"
+    nodes: tuple[str, ...]
+    """Host names of the live nodes."""
+    started_at: float
+    """When the allocation began, which is before the runner did."""
+    ends_at: float | None = None
+    """When it will be taken away; `None` when nobody knows of an end."""
+    job_id: str = ""
+    """Of the batch system; empty without one."""
+    restart_count: int = 0
+
+
 class ServerStarted(_Event):
     """The model server answers a real, constrained request."""
 
     type: Literal["server_started"] = "server_started"
     model: str
     elapsed_s: float
+    nodes: float = 0.0
+    """Nodes, or share of one, that it holds while it runs."""
     start: int = 1
     """1 for the first start of this life."""
 
@@ -138,6 +160,8 @@ class ProposalMade(_Event):
     decision: int
     attempt: int
     proposal: Plain
+    others: tuple[Plain, ...] = ()
+    """Further samples of the same answer in order, the second one first; all are judged alike."""
     response_id: str = ""
     model: str = ""
     temperature: float | None = None
@@ -148,6 +172,19 @@ class ProposalMade(_Event):
     elapsed_s: float = 0.0
 
 
+class BrokenBound(BaseModel):
+    """A bound that a candidate does not keep: `batchgate.breach.Breach`, and of which candidate."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    candidate: int = 1
+    """Place of the candidate in the proposal, from 1; 0 when it is of no candidate."""
+    field: str
+    measured: float
+    bound: float
+    kind: Side
+
+
 class ProposalRejected(_Event):
     """The producer rejected its own answer: refusal, truncation, schema."""
 
@@ -156,6 +193,8 @@ class ProposalRejected(_Event):
     attempt: int
     stage: str
     reasons: tuple[str, ...]
+    breaches: tuple[BrokenBound, ...] = ()
+    """Of the reasons, those that the producer told as numbers."""
     value: Plain = None
     elapsed_s: float = 0.0
 
@@ -167,9 +206,13 @@ class CheckJudged(_Event):
     decision: int
     attempt: int
     check: str
+    sample: int = 1
+    """Which sample of the answer it judged."""
     passed: bool
     hard: bool = True
     reasons: tuple[str, ...] = ()
+    breaches: tuple[BrokenBound, ...] = ()
+    """Of the reasons, those that were told as numbers."""
     score: float | None = None
     refused: tuple[str, ...] = ()
     """Fingerprints of the candidates it objects to."""
@@ -210,11 +253,49 @@ class DecisionMade(_Event):
     decision: int
     disposition: Disposition
     attempts: int = 0
+    sample: int = 1
+    """Which sample of the last answer was accepted."""
     candidates: tuple[Chosen, ...] = ()
     cause: str = ""
     """Why it is no acceptance: `rejected`, `idle`, `producer`, a failure's kind, a stop rule."""
     batch: int | None = None
     """Number of the surrogate's batch, for a fallback."""
+
+
+class DecisionParked(_Event):
+    """A decision is out of attempts and waits for a person."""
+
+    type: Literal["decision_parked"] = "decision_parked"
+    decision: int
+    expires_at: float
+    """When the fallback takes over, in seconds since the epoch."""
+
+
+class ResultParked(_Event):
+    """A job's result was rejected by the result gate and waits for a person."""
+
+    type: Literal["result_parked"] = "result_parked"
+    job: str
+    fingerprint: str
+    reasons: tuple[str, ...]
+    values: Plain = None
+    expires_at: float
+
+
+class ParkedResolved(_Event):
+    """Something parked was resolved. What follows from it is in the events after it."""
+
+    type: Literal["parked_resolved"] = "parked_resolved"
+    what: str
+    """`D17` for a decision, else the job."""
+    action: Action
+    by: str = ""
+    """Account of who answered."""
+    answered_at: float = 0.0
+    """When, in seconds since the epoch; `at` of the line is when the runner took it up."""
+    reason: str = ""
+    value: Plain = None
+    """With `edit`: the new proposal."""
 
 
 class CandidateHeld(_Event):
@@ -238,6 +319,8 @@ class JobPlanned(_Event):
     level: str
     attempt: int = 1
     """1, or more when the same candidate runs again after a failure or a loss."""
+    rerun: int = 0
+    """Results of this candidate that were rejected before; picks the level's changed settings."""
     reserved_node_h: float
     walltime_s: float
 
@@ -280,6 +363,8 @@ class ResultRejected(_Event):
     fingerprint: str
     reasons: tuple[str, ...]
     values: Plain = None
+    again: bool = False
+    """Whether the candidate runs again with the level's changed settings."""
 
 
 class SurrogateAsked(_Event):
@@ -297,6 +382,8 @@ class RunSuspended(_Event):
 
     type: Literal["run_suspended"] = "run_suspended"
     reason: str
+    requeued: bool = False
+    """Whether the batch system is about to be asked to start the next life."""
 
 
 class RunStopped(_Event):
@@ -304,7 +391,7 @@ class RunStopped(_Event):
 
     type: Literal["run_stopped"] = "run_stopped"
     rule: str
-    """The stop rule: `jobs`, `node_h`, `wall_s`, `target`, `stall`, `rejected`, `failures`."""
+    """The stop rule, as the campaign names it under `stop`; `failures` for failures in a row."""
     reason: str
     failed: bool = False
     """Whether failures ended it."""
@@ -315,6 +402,7 @@ Event = Annotated[
     | SegmentClosed
     | RunStarted
     | RunResumed
+    | AllocationSeen
     | ServerStarted
     | ServerStopped
     | DecisionOpened
@@ -324,6 +412,9 @@ Event = Annotated[
     | CheckJudged
     | FailureRecorded
     | DecisionMade
+    | DecisionParked
+    | ResultParked
+    | ParkedResolved
     | CandidateHeld
     | JobPlanned
     | JobEnded

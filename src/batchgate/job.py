@@ -14,7 +14,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
+
+JobsOn = Literal["local", "srun", "radical_pilot"]
+"""Where jobs run: processes on this node, steps of the Slurm allocation, tasks of a RADICAL pilot."""
+VerifiersOn = Literal["local", "dask"]
+"""Where functions run: in worker processes on this node, or beside the workers of a Dask cluster."""
 
 
 class JobState(StrEnum):
@@ -27,7 +32,7 @@ class JobState(StrEnum):
     FAILED = "failed"
     CANCELED = "canceled"
     LOST = "lost"
-    """Nobody can say: its process or node is gone and it left no result."""
+    """Its node or its runner is gone, and it left no result."""
 
     @property
     def final(self) -> bool:
@@ -54,6 +59,8 @@ class End(StrEnum):
     """The process could not be started (no such program, no memory)."""
     CANCELED = "canceled"
     """We ended it."""
+    ORPHANED = "orphaned"
+    """Its runner died; what was left of it has been ended."""
     UNKNOWN = "unknown"
     """The execution side cannot say."""
 
@@ -146,7 +153,10 @@ class TaskEnd:
 
 
 class Flow(Protocol):
-    """The execution side, as the runner sees it. `batchgate.flow.open_flow` gives one."""
+    """The execution side, as the runner sees it. `batchgate.flow.open_flow` gives one.
+
+    Wherever tasks run, a cancelled one has been ended by the time the cancellation arrives.
+    """
 
     async def call(self, task: FunctionTask) -> TaskEnd:
         """Run a function in a warm worker; returns when it has ended or its deadline has passed.
@@ -157,9 +167,7 @@ class Flow(Protocol):
         ...
 
     async def execute(self, spec: JobSpec) -> TaskEnd:
-        """Run a process; returns when its whole group has ended.
-
-        A cancelled `execute` has killed the group by the time the cancellation arrives.
+        """Run a job; returns when all of it has ended, or nobody can say (`End.UNKNOWN`).
 
         Raises:
             FlowError: The execution side is down.

@@ -140,6 +140,9 @@ def _other(value: Any, path: set[int]) -> Any:
 
 def _by_kind(value: Any, path: set[int]) -> Any:
     """Bring a value of any other type one step nearer to JSON, and go on with that."""
+    if hasattr(type(value), "model_dump"):
+        # First: proposals are models, and asking the abstract classes below takes half the time.
+        return _plain(_model_content(value), path)
     match value:
         case Opaque():
             return {"$r": str.__str__(value)}
@@ -165,12 +168,14 @@ def _by_kind(value: Any, path: set[int]) -> Any:
     return _plain(nearer, path)
 
 
+def _model_content(value: Any) -> Any:
+    # In Python's terms, since pydantic's JSON mode writes NaN as null (pydantic 2.14); and by the
+    # values' own types, since a field declared as BaseModel would be written as {}.
+    return value.model_dump(mode="python", serialize_as_any=True, warnings=False)
+
+
 def _content(value: Any) -> Any:
     kind = type(value)
-    if hasattr(kind, "model_dump"):
-        # In Python's terms, since pydantic's JSON mode writes NaN as null (pydantic 2.14); and by
-        # the values' own types, since a field declared as BaseModel would be written as {}.
-        return value.model_dump(mode="python", serialize_as_any=True, warnings=False)
     if dataclasses.is_dataclass(kind):
         return {field.name: getattr(value, field.name) for field in dataclasses.fields(kind)}
     if hasattr(kind, "tolist") and hasattr(kind, "dtype"):

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from .answer import Answer
+from .breach import Lesson
 from .campaign import Proposal
 from .campaign.observation import Observation
 from .decision import Attempt
@@ -27,11 +28,13 @@ class Call:
         decision: Number of the decision.
         results: What was known.
         previous: The rejected attempts.
+        lessons: What the run had learned.
     """
 
     decision: int
     results: tuple[Observation, ...]
     previous: tuple[Attempt[Proposal], ...]
+    lessons: tuple[Lesson, ...] = ()
 
 
 Line = Proposal | Answer | BaseException | Callable[[Call], "Line"]
@@ -62,6 +65,7 @@ class ScriptedProducer:
         decision: int,
         results: Sequence[Observation],
         previous: Sequence[Attempt[Proposal]],
+        lessons: Sequence[Lesson] = (),
     ) -> Answer:
         """Give the next line.
 
@@ -69,7 +73,7 @@ class ScriptedProducer:
             AssertionError: The script is over.
             BaseException: The line says so.
         """
-        call = Call(decision, tuple(results), tuple(previous))
+        call = Call(decision, tuple(results), tuple(previous), tuple(lessons))
         self.calls.append(call)
         try:
             line = next(self._script)

@@ -300,6 +300,7 @@ def _one_life(events: list[Event]) -> list[Event]:
 def _without_life(state: State) -> dict[str, Any]:
     """Return all of a state but its run and its clock."""
     clocks = {"run", "lives", "life_s", "updated_at", "last_life_ended_at", "_life_began_at"}
+    clocks |= {"earlier", "_life", "_billed_to", "_billed_node_h"}
     return {n: getattr(state, n) for n in State.__dataclass_fields__ if n not in clocks}
 
 

@@ -101,6 +101,8 @@ class TestSignature:
             "name": None,
             "history": (),
             "feedback": None,
+            "accept_when": None,
+            "record": False,
             "escalate": False,
         }
         assert inspect.iscoroutinefunction(accept)

@@ -19,6 +19,7 @@ def test_the_public_names_are_these_in_order():
         "NotAccepted",
         "Outcome",
         "Proposal",
+        "Record",
         "Rejected",
         "Ruling",
         "Verdict",

@@ -185,7 +185,7 @@ class TestSpans:
             "flowgentic.accept.attempts.max": 1,
             "flowgentic.accept.attempts.used": 1,
             "flowgentic.accept.disposition": "not_accepted",
-            "error.type": "batchgate.decision.NotAccepted",
+            "error.type": "batchgate.outcome.NotAccepted",
         }
         assert seen.call.status.status_code is StatusCode.ERROR
         assert seen.call.status.description == (

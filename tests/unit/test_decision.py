@@ -13,25 +13,25 @@ import pydantic_core
 import pytest
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
-from batchgate.decision import (
-    Attempt,
+from batchgate.checks import (
     Check,
-    Fail,
-    NotAccepted,
-    Outcome,
-    Rejected,
-    Ruling,
-    Verdict,
     as_check,
-    attempts_of,
     check,
-    cut,
-    escalation_of,
-    feedback_of,
     name_of,
     validation_reasons,
     verdict_of,
 )
+from batchgate.decision import (
+    Attempt,
+    Fail,
+    Rejected,
+    Ruling,
+    Verdict,
+    cut,
+    escalation_of,
+    feedback_of,
+)
+from batchgate.outcome import NotAccepted, Outcome, attempts_of
 
 
 class Box(BaseModel):

@@ -12,15 +12,26 @@ import pytest
 from batchgate.errors import FlowError
 from batchgate.flow.backend import Backend, Work
 from batchgate.flow.engine import Engine
+from batchgate.flow.pool import Pool
+from batchgate.flow.process import Processes
+from batchgate.flow.slot import Slot
 from batchgate.flow.waiting import finished
 from batchgate.job import End, FunctionTask, TaskEnd
+
+
+def slots(work_dir):
+    return Pool([Slot(work_dir / "worker-0", marker="test", grace_s=0)])
+
+
+def local(work_dir):
+    return Backend(functions=slots(work_dir), jobs=Processes("test", 0))
 
 
 class Instant(Backend):
     """Ends each task at once, or when told, and runs nothing."""
 
     def __init__(self, work_dir):
-        super().__init__(workers=1, work_dir=work_dir, marker="test", grace_s=0)
+        super().__init__(functions=slots(work_dir), jobs=Processes("test", 0))
         self.go = asyncio.Event()
         self.go.set()
         self.seen = []
@@ -193,7 +204,7 @@ async def test_a_fault_of_the_backend_is_an_end(engine, backend, monkeypatch):
 
 
 async def test_cancel_task_ends_a_task_that_runs_and_knows_no_other(tmp_path):
-    backend = Backend(workers=1, work_dir=tmp_path, marker="test", grace_s=0)
+    backend = local(tmp_path)
     reported = asyncio.Queue[str]()
     backend.register_callback(lambda task, state: reported.put_nowait(state))
     task = FunctionTask(folder=None, use="time:sleep", value=60, timeout_s=60)
@@ -209,7 +220,7 @@ async def test_cancel_task_ends_a_task_that_runs_and_knows_no_other(tmp_path):
 
 
 async def test_a_task_that_comes_after_the_end_is_canceled(tmp_path):
-    backend = Backend(workers=1, work_dir=tmp_path, marker="test", grace_s=0)
+    backend = local(tmp_path)
     await backend.shutdown()
     task = FunctionTask(folder=None, use="time:sleep", value=60, timeout_s=60)
     work = Work(task, stop=asyncio.get_running_loop().create_future())

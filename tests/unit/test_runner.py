@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from batchgate.answer import Answer
+from batchgate.breach import Lesson
 from batchgate.campaign import Campaign, Observation, Proposal
 from batchgate.decision import Attempt, Rejected
 from batchgate.errors import LedgerMismatchError, ProducerError
@@ -44,7 +45,12 @@ class Script:
         self.campaign: Campaign | None = None
 
     async def propose(
-        self, *, decision: int, results: Sequence[Observation], previous: Sequence[Attempt[Any]]
+        self,
+        *,
+        decision: int,
+        results: Sequence[Observation],
+        previous: Sequence[Attempt[Any]],
+        lessons: Sequence[Lesson] = (),
     ) -> Answer:
         self.asked.append(tuple(previous))
         self.results = results

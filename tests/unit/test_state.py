@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import pickle
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 import pytest
 
+from batchgate import state as state_module
 from batchgate.campaign import CampaignSpec
 from batchgate.events import (
     AttemptStarted,
@@ -504,3 +506,28 @@ def test_what_is_no_event_of_this_version_changes_nothing_but_the_time() -> None
     run.then(cast(Event, "an event of a later version"))
 
     assert run.state == replace(before, updated_at=102.0)
+
+
+def test_every_kind_of_event_changes_what_the_table_says() -> None:
+    kinds = set(get_args(get_args(Event)[0]))
+
+    assert set(state_module._TAKE) == kinds
+
+
+def test_a_state_grows_with_candidates_and_not_with_events() -> None:
+    def size(attempts: int) -> int:
+        run = Run()
+        for number in range(1, 51):
+            run.then(DecisionOpened(decision=number))
+            for attempt in range(1, attempts + 1):
+                run.then(
+                    AttemptStarted(decision=number, attempt=attempt),
+                    proposed(1.0, decision=number, attempt=attempt),
+                    CheckJudged(
+                        decision=number, attempt=attempt, check="low", passed=False, reasons=("no",)
+                    ),
+                )
+            run.then(DecisionMade(decision=number, disposition="fallback", attempts=attempts))
+        return len(pickle.dumps(run.state))
+
+    assert size(40) < 1.1 * size(2)

@@ -4,7 +4,7 @@ A campaign is a folder with `campaign.toml` (data), `campaign.py` (plain functio
 `prompt.md` (the domain's context for the model). Nothing here runs one.
 """
 
-from .constraint import Constraint, unmet
+from .constraint import Constraint, breaches, unmet
 from .load import BoundCheck, Campaign, explain, load
 from .observation import Observation
 from .space import Candidate, Proposal, Space, Value, Variable
@@ -41,6 +41,7 @@ __all__ = [
     "Stop",
     "Value",
     "Variable",
+    "breaches",
     "explain",
     "load",
     "unmet",

@@ -13,6 +13,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, PlainSerializer
 
+from ..breach import Breach
+
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
@@ -63,6 +65,16 @@ class Constraint:
                 holds, wanted = low <= value <= high, f"between {low:g} and {high:g}"
         return None if holds else f"{name} is {value:.6g}, must be {wanted}"
 
+    def breach(self, name: str, value: object) -> Breach | None:
+        """Return the broken bound as data; `None` when it holds, or for what is no number."""
+        if not finite(value) or self.problem(name, value) is None:
+            return None
+        assert isinstance(value, (int, float))
+        lower = self.kind == "GREATER_THAN" or (self.kind == "BOUNDS" and value < self.bounds[0])
+        return Breach.of(
+            name, value, self.bounds[0 if lower else -1], "below" if lower else "above"
+        )
+
     def to_list(self) -> list[str | float]:
         """Return the form that `parse` reads."""
         return [self.kind, *self.bounds]
@@ -82,6 +94,15 @@ def unmet(
             yield f"{name} is missing from the result"
         elif problem := constraint.problem(name, observables[name]):
             yield problem
+
+
+def breaches(
+    constraints: Mapping[str, Constraint], observables: Mapping[str, object]
+) -> Iterator[Breach]:
+    """Yield what `unmet` says in numbers, where it is numbers."""
+    for name, constraint in constraints.items():
+        if found := constraint.breach(name, observables.get(name)):
+            yield found
 
 
 def finite(value: object) -> bool:

@@ -20,6 +20,7 @@ from typing import Any, Protocol
 
 from pydantic import BaseModel, ValidationError
 
+from ..decision import PASSED, Fail, Rejected, Verdict
 from ..errors import ConfigError
 from ..importing import import_module
 from .space import Candidate, Proposal, Space
@@ -30,9 +31,14 @@ ENTRY_POINTS = "batchgate.campaigns"
 
 
 class CandidateCheck(Protocol):
-    """A domain check: problems of one candidate, as sentences the model can act on."""
+    """A domain check: problems of one candidate, as sentences the model can act on.
 
-    def __call__(self, candidate: Candidate, /, **args: Any) -> Iterable[str] | str | None:
+    A problem is a sentence, or `batchgate.Fail(sentence, measured=..., bound=..., field=...)`.
+    """
+
+    def __call__(
+        self, candidate: Candidate, /, **args: Any
+    ) -> Iterable[str | Fail] | str | Fail | None:
         """Yield or return problems; none means that the candidate passes."""
         ...
 
@@ -53,30 +59,47 @@ class BoundCheck:
     args: Mapping[str, Any]
     hard: bool = True
 
-    def problems(self, candidate: Candidate) -> list[str]:
-        """Return the problems of one candidate.
+    def judge(self, candidate: Candidate) -> Verdict:
+        """Return what the check says of one candidate: all of its problems at once.
 
         Raises:
             TypeError: The function returned something that is neither text nor texts.
             Exception: Whatever the function raises: a bug in it, not a rejection.
         """
-        found = self.function(dict(candidate), **self.args)
+        try:
+            said = self._said(self.function(dict(candidate), **self.args))
+        except Rejected as rejected:  # the other way in which a check may say no
+            said = [Verdict(False, reasons=rejected.reasons, breaches=rejected.breaches)]
+        if not said:
+            return PASSED
+        return Verdict(
+            False,
+            reasons=[one.reasons or f"{self.name} rejects it" for one in said],
+            breaches=[breach for one in said for breach in one.breaches],
+        )
+
+    def problems(self, candidate: Candidate) -> list[str]:
+        """Return the problems of one candidate as sentences; see `judge`."""
+        return list(self.judge(candidate).reasons)
+
+    def _said(self, found: object) -> list[Verdict]:
+        if isinstance(found, (str, Fail)):
+            found = [found] if found != "" else []
         if found is None:
             return []
-        if isinstance(found, str):
-            return [found] if found else []
         if not isinstance(found, Iterable):
             raise TypeError(
                 f"check {self.name!r} returned {type(found).__name__}; "
                 "yield one sentence for each problem, or nothing"
             )
-        problems = list(found)
-        for problem in problems:
-            if not isinstance(problem, str):
-                raise TypeError(
-                    f"check {self.name!r} yielded {type(problem).__name__}, must be a sentence"
-                )
-        return problems
+        return [self._problem(one) for one in found]
+
+    def _problem(self, said: object) -> Verdict:
+        if isinstance(said, (str, Fail)):
+            return said if isinstance(said, Fail) else Fail(said)
+        raise TypeError(
+            f"check {self.name!r} yielded {type(said).__name__}, must be a sentence or a Fail"
+        )
 
 
 @dataclass(frozen=True)

@@ -113,17 +113,19 @@ class Level(Table):
         name: Name in every record.
         use: A function, `(candidate, **args) -> mapping of observables`. For a verifier it runs
             in a warm worker; for the last level in a process of its own.
-        command: A program and its arguments instead. `{candidate}` and `{result}` as whole
-            arguments stand for the job's JSON files, `{python}` for the runner's interpreter.
+        command: A program and its arguments instead. `{candidate}`, `{args}` and `{result}` as
+            whole arguments stand for the job's JSON files, `{python}` for the runner's interpreter.
             No shell is involved. Only the last level may be a command.
         parse: With a command: `(path of the result) -> mapping of observables`. It judges
             convergence and raises when there is none: exit code 0 proves nothing.
-        args: Further keyword arguments of `use`.
+        args: Further keyword arguments of `use`, or settings of the command.
         timeout_s: Seconds until the task is killed. For the last level this is the walltime
             that is reserved.
         accept: Constraints that the observables must meet; for the last level, else the result
             is rejected.
         retries: How often a task that *failed* (not: was rejected) is run again.
+        again: Changed settings with which a job runs again after its result was rejected: the
+            first table for the first rerun and so on, laid over `args`. None: it never does.
         resources: What a task holds.
     """
 
@@ -135,6 +137,7 @@ class Level(Table):
     timeout_s: float = Field(gt=0, le=30 * 86400)
     accept: Mapping[Name, ConstraintField] = {}
     retries: int = Field(default=1, ge=0, le=100)
+    again: tuple[Args, ...] = Field(default=(), max_length=20)
     resources: Resources = Resources()
 
     @model_validator(mode="after")
@@ -145,12 +148,19 @@ class Level(Table):
             raise ValueError("parse = 'module:function' goes with command, and only with it")
         if self.command is not None and "{result}" not in self.command:
             raise ValueError("command must have '{result}' as one of its arguments")
+        if self.command is not None and self.again and "{args}" not in self.command:
+            raise ValueError(
+                "again changes args, so command must have '{args}' among its arguments"
+            )
         return self
 
     @property
     def node_h(self) -> float:
         """Most one task of this level can charge, in node-hours."""
         return self.resources.nodes * self.timeout_s / 3600
+
+
+_SAMPLES = 8
 
 
 class Ask(Table):
@@ -161,12 +171,18 @@ class Ask(Table):
         batch: Candidates in a proposal.
         form: `batch`: one answer holds the whole proposal. `samples`: one request asks for
             `samples` answers of one candidate each, and the proposal is assembled from them.
-        samples: Answers of one request, with `form = "samples"`.
+        samples: Answers of one request; 8 by default with `form = "samples"`, else 1. Each
+            proposal among them is judged, and the first that passes every check is taken.
         temperature: Of the first ask.
         temperature_step: Added at each re-ask, so that no request is repeated.
         temperature_max: Upper end.
         rationale_chars: Longest rationale, 0 for none.
         prompt_tokens: Upper bound of the prompt.
+        lessons_tokens: Upper bound of what it says of bounds that were broken again and again in
+            the whole run, 0 for nothing. Also at most a third of what the campaign's own text
+            leaves of the prompt.
+        tighten_after: Breaches of one and the same bound of a variable after which the model is
+            not allowed to go beyond it, unless some candidate beyond it passed; 0 for never.
         answer_tokens: Upper bound of one answer.
         timeout_s: Seconds for one request.
         decisions: Decisions in flight at once.
@@ -175,21 +191,28 @@ class Ask(Table):
     attempts: int = Field(default=3, ge=1, le=100)
     batch: int = Field(default=1, ge=1, le=1000)
     form: Literal["batch", "samples"] = "batch"
-    samples: int = Field(default=8, ge=1, le=256)
+    samples: int | None = Field(default=None, ge=1, le=256)
     temperature: float = Field(default=0.7, ge=0, le=2)
     temperature_step: float = Field(default=0.25, gt=0, le=2)
     temperature_max: float = Field(default=1.5, gt=0, le=2)
     rationale_chars: int = Field(default=0, ge=0, le=4000)
     prompt_tokens: int = Field(default=2400, ge=200)
+    lessons_tokens: int = Field(default=240, ge=0)
+    tighten_after: int = Field(default=3, ge=0)
     answer_tokens: int = Field(default=400, ge=16)
     timeout_s: float = Field(default=300, gt=0)
     decisions: int = Field(default=2, ge=1, le=64)
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        if self.form == "samples" and self.samples < self.batch:
-            raise ValueError(f"samples is {self.samples}, must be at least batch ({self.batch})")
+        if self.form == "samples" and self.answers < self.batch:
+            raise ValueError(f"samples is {self.answers}, must be at least batch ({self.batch})")
         return self
+
+    @property
+    def answers(self) -> int:
+        """Answers of one request."""
+        return self.samples or (_SAMPLES if self.form == "samples" else 1)
 
 
 class Fallback(Table):
@@ -216,7 +239,10 @@ class Stop(Table):
 
     Attributes:
         jobs: Jobs that ended with an accepted or rejected result.
-        node_h: Node-hours granted: reserved and charged ones never exceed it.
+        node_h: Node-hours granted to jobs: reserved and charged ones never exceed it.
+        billed_node_h: Node-hours that the allocations may be billed for, over all lives of the
+            run: nodes times elapsed time, whatever ran on them.
+        lives: Runners that may take the run up, the first and every requeue.
         wall_s: Seconds of all lives of the run together.
         target: Objective values that are good enough, all of them at once.
         stall: Results in a row without a better one.
@@ -225,6 +251,8 @@ class Stop(Table):
 
     jobs: int | None = Field(default=None, ge=1)
     node_h: float = Field(gt=0)
+    billed_node_h: float | None = Field(default=None, gt=0)
+    lives: int | None = Field(default=None, ge=1)
     wall_s: float | None = Field(default=None, gt=0)
     target: Mapping[Name, float] = {}
     stall: int | None = Field(default=None, ge=1)
@@ -238,11 +266,33 @@ class Failure(Table):
         in_a_row: Failures of one kind in a row that stop the campaign.
         server_restarts: Times the model server is started again.
         losses: Times a job whose runner or node died under it is run again.
+        lost: What to do with a job of which nobody can say what became of it (its node does not
+            answer, its runner was on another host): `relaunch` it at once, `wait` for its result
+            first, or `leave` it.
+        lost_wait_s: Seconds that `wait` waits, counted from when it was lost.
     """
 
     in_a_row: int = Field(default=5, ge=1)
     losses: int = Field(default=5, ge=0)
     server_restarts: int = Field(default=3, ge=0)
+    lost: Literal["relaunch", "wait", "leave"] = "relaunch"
+    lost_wait_s: float = Field(default=600, gt=0, le=30 * 86400)
+
+
+class Park(Table):
+    """`[park]`: whether a person is asked before the fallback decides.
+
+    The campaign goes on with other decisions; `batchgate parked` lists what waits.
+
+    Attributes:
+        decisions: Park a decision that is out of attempts, instead of taking the fallback.
+        results: Park a result that the result gate rejected, once its reruns are used up.
+        expire_s: Seconds until the fallback takes over, or the rejection stands.
+    """
+
+    decisions: bool = False
+    results: bool = False
+    expire_s: float = Field(default=8 * 3600, gt=0, le=30 * 86400)
 
 
 class CampaignSpec(Table):
@@ -260,6 +310,7 @@ class CampaignSpec(Table):
     fallback: Fallback
     stop: Stop
     failure: Failure = Failure()
+    park: Park = Park()
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

@@ -6,9 +6,11 @@ import click
 
 from .. import __version__
 from .campaigns import check, new
+from .hours import hours
 from .review import report, summary, verify
 from .run import run
 from .site import vllm_env
+from .submit import submit
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -20,5 +22,5 @@ def main() -> None:
     """
 
 
-for command in (check, new, report, run, summary, verify, vllm_env):
+for command in (check, hours, new, report, run, submit, summary, verify, vllm_env):
     main.add_command(command)

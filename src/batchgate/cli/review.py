@@ -25,7 +25,7 @@ run_argument = click.argument(
 @exits.reported
 def summary(run: Path, *, as_json: bool) -> None:
     """Tell what happened in RUN: decisions, rejections, jobs, the best result, where time went."""
-    told = summarise(open_run(_run(run)))
+    told = summarise(open_run(run_folder(run)))
     if as_json:
         click.echo(told.to_json())
     else:
@@ -43,7 +43,7 @@ def summary(run: Path, *, as_json: bool) -> None:
 @exits.reported
 def report(run: Path, *, output: Path | None) -> None:
     """Write RUN's report: one HTML file that needs no network."""
-    click.echo(write_report(_run(run), output))
+    click.echo(write_report(run_folder(run), output))
 
 
 @click.command()
@@ -55,7 +55,7 @@ def verify(run: Path, *, as_json: bool) -> None:
 
     Exit code 1 when anything is found.
     """
-    findings = check_run(_run(run))
+    findings = check_run(run_folder(run))
     if as_json:
         click.echo(json.dumps([asdict(finding) for finding in findings], indent=2))
     else:
@@ -65,7 +65,12 @@ def verify(run: Path, *, as_json: bool) -> None:
     raise SystemExit(exits.FAILED if findings else exits.FINISHED)
 
 
-def _run(folder: Path) -> Path:
+def run_folder(folder: Path) -> Path:
+    """Return the directory of a run.
+
+    Raises:
+        ConfigError: It holds none.
+    """
     if not (folder / "ledger").is_dir():
         raise ConfigError(f"{folder} holds no run: it has no ledger")
     return folder

@@ -14,12 +14,12 @@ from rich.console import Console
 from ..campaign import Campaign, load
 from ..errors import BatchGateError, LedgerWriteError
 from ..review import open_run, rendered, summarise, write_report
-from ..runner import Stop
 from ..settings import Settings, load_settings
+from ..slurm import requeue
 from . import exits
 from .options import overrides_option, parse_overrides
 from .progress import Progress
-from .wiring import Plan
+from .wiring import Ended, Plan
 from .wiring import run as run_plan
 
 
@@ -73,9 +73,13 @@ def run(
     console = Console(stderr=as_json)
     with Progress(folder / "run.log", console=console, quiet=quiet or as_json) as progress:
         progress.say(f"run directory {folder}")
-        stop = asyncio.run(run_plan(plan, progress))
+        ended = asyncio.run(run_plan(plan, progress))
     _review(folder, console, as_json=as_json)
-    raise SystemExit(_code(stop, folder, campaign, console))
+    code = _code(ended, settings, folder, campaign, console)
+    if ended.requeue:
+        # The last thing of all: Slurm ends this process a second after it was asked.
+        asyncio.run(requeue(ended.requeue))
+    raise SystemExit(code)
 
 
 def _overrides(given: tuple[str, ...], *, seed: int | None, max_jobs: int | None) -> dict[str, Any]:
@@ -112,12 +116,13 @@ def _review(folder: Path, console: Console, *, as_json: bool) -> None:
         console.print(f"report: {write_report(folder)}", highlight=False, soft_wrap=True)
 
 
-def _code(stop: Stop | None, folder: Path, campaign: str, console: Console) -> int:
-    if stop is None:
-        console.print(
-            f"suspended; go on with: batchgate run {campaign} --run {folder}",
-            highlight=False,
-            soft_wrap=True,
-        )
-        return exits.SUSPENDED
-    return exits.FAILED if stop.failed else exits.FINISHED
+def _code(ended: Ended, settings: Settings, folder: Path, campaign: str, console: Console) -> int:
+    if ended.stop is not None:
+        return exits.FAILED if ended.stop.failed else exits.FINISHED
+    told = (
+        f"suspended; Slurm starts job {ended.requeue} again"
+        if ended.requeue
+        else f"suspended; go on with: batchgate run {campaign} --run {folder}"
+    )
+    console.print(told, highlight=False, soft_wrap=True)
+    return settings.suspended_exit

@@ -7,6 +7,7 @@ import contextlib
 import os
 import shutil
 import signal
+import socket
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -14,18 +15,23 @@ from pathlib import Path
 
 from ..campaign import Campaign
 from ..errors import ConfigError, LedgerMismatchError, SurrogateError
+from ..events import SegmentOpened
 from ..flow import end_orphans, open_flow
 from ..ledger import Ledger, read
 from ..producers import Endpoint, ModelServer, VllmProducer, VllmServer
 from ..producers.environment import MODEL, find
-from ..runner import Model, Recorder, Runner, Stop
+from ..runner import Model, Recorder, Runner, Stop, Tenure
 from ..settings import Settings
+from ..slurm import Allocation, current, job_state
 from ..surrogates import propose
 from ..tracing import open_tracing
 from .progress import Progress
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""Signals on which a run stops in order, so that the next one goes on."""
+"""Signals on which a run stops at once and in order, so that the next one goes on."""
+
+WARNING = signal.SIGUSR1
+"""Signal that announces the end of the allocation: what can end in time may."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,11 +106,29 @@ def model(plan: Plan, server: ModelServer) -> Model:
 
     # Made once for nothing, so that a campaign that cannot be asked is refused now.
     trial = connect_to("http://127.0.0.1", server.model)
-    return Model(trial.name, server=server, connect=lambda s: connect_to(s.url, s.model))
+    return Model(
+        trial.name,
+        server=server,
+        connect=lambda s: connect_to(s.url, s.model),
+        nodes=plan.settings.server_nodes,
+    )
 
 
-async def run(plan: Plan, progress: Progress) -> Stop | None:
-    """Run a campaign to its end, or until a signal suspends it (`None`).
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a life of a run ended.
+
+    Attributes:
+        stop: The stop rule that held; `None` when the run is suspended.
+        requeue: Slurm job to be requeued, once nothing is left to be written; empty for none.
+    """
+
+    stop: Stop | None
+    requeue: str = ""
+
+
+async def run(plan: Plan, progress: Progress) -> Ended:
+    """Run a campaign to its end, or until a signal or the allocation's end suspends it.
 
     Raises:
         BatchGateError: As the parts say; the exit code tells which.
@@ -113,8 +137,10 @@ async def run(plan: Plan, progress: Progress) -> Stop | None:
     try_surrogate(plan.campaign)
     server = model_server(plan, progress.say) if plan.ask_model else None
     proposer = model(plan, server) if server is not None else None
+    tenure = _tenure(plan.settings, await current(wall_s=plan.settings.wall_s))
     with Ledger.open(plan.folder / "ledger", run=name) as ledger, _traced(plan, ledger):
         recorder = Recorder.of(ledger, progress.observe)
+        gone = await _gone(recorder.state.earlier, tenure.allocation)
         if ended := await end_orphans(name, grace_s=plan.settings.grace_s):
             progress.say(f"ended {len(ended)} processes that an earlier life left running")
         async with contextlib.AsyncExitStack() as stack:
@@ -125,6 +151,10 @@ async def run(plan: Plan, progress: Progress) -> Stop | None:
                     work_dir=plan.folder / "flow" / ledger.path.stem,
                     marker=name,
                     grace_s=plan.settings.grace_s,
+                    jobs_on=plan.settings.jobs_on,
+                    verifiers_on=plan.settings.verifiers_on,
+                    dask_scheduler=plan.settings.dask_scheduler,
+                    pilot_resource=plan.settings.pilot_resource,
                 )
             )
             if server is not None:
@@ -137,21 +167,50 @@ async def run(plan: Plan, progress: Progress) -> Stop | None:
                 slots=plan.settings.slots,
                 model=proposer,
                 settings=plan.settings.model_dump(mode="json"),
+                tenure=tenure,
+                gone=gone,
             )
-            with _suspended_by_signals(runner):
-                return await runner.run()
+            with _told_by_signals(runner):
+                stop = await runner.run()
+    return Ended(stop, tenure.allocation.job_id if runner.requeues else "")
+
+
+def _tenure(settings: Settings, allocation: Allocation) -> Tenure:
+    return Tenure(
+        allocation=allocation,
+        margin_s=settings.margin_s,
+        quantile=settings.launch_quantile,
+        requeue=settings.slurm.requeue and allocation.requeueable,
+    )
+
+
+async def _gone(earlier: SegmentOpened | None, allocation: Allocation) -> bool:
+    """Whether nothing of an earlier life can run any more, once the orphans here have been ended.
+
+    Slurm has ended everything of a job that is over, and of every earlier life of this one.
+    """
+    if earlier is None or earlier.host == socket.gethostname():
+        return True
+    job_id = earlier.slurm.get("job_id", "")
+    if not job_id:
+        return False
+    if job_id == allocation.job_id:
+        return int(earlier.slurm.get("restart_count") or 0) < allocation.restart_count
+    state = await job_state(job_id)
+    return state is not None and state.over
 
 
 @contextlib.contextmanager
-def _suspended_by_signals(runner: Runner) -> Iterator[None]:
+def _told_by_signals(runner: Runner) -> Iterator[None]:
     loop = asyncio.get_running_loop()
     for number in SIGNALS:
         loop.add_signal_handler(number, runner.suspend, signal.Signals(number).name)
+    loop.add_signal_handler(WARNING, runner.drain, signal.Signals(WARNING).name)
     try:
         yield
     finally:
         # A second signal while things are being ended must not leave half of them behind.
-        for number in SIGNALS:
+        for number in (*SIGNALS, WARNING):
             loop.add_signal_handler(number, lambda: None)
 
 

@@ -1,7 +1,7 @@
-"""The execution backend behind AsyncFlow: hands each task to a slot, or starts its process.
+"""The execution backend behind AsyncFlow: hands each task to where it runs.
 
-It is what AsyncFlow 0.6 asks of a backend and no more. Another backend (Slurm steps,
-RADICAL-Pilot, Dask) goes beside this one and fills `Work.end` in the same way.
+It is what AsyncFlow 0.6 asks of a backend and no more. Where function tasks run is a `Pool`'s
+affair, and where jobs run that of a `Jobs`.
 """
 
 from __future__ import annotations
@@ -9,14 +9,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from ..job import End, FunctionTask, JobSpec, TaskEnd
 from .ends import BY_RUNNER, ended_now
-from .process import run_process
-from .slot import Slot
-from .waiting import first
+from .pool import Pool
 
 
 class TaskStates:
@@ -52,33 +49,42 @@ class Work:
             self.stop.set_result(None)
 
 
+class Jobs(Protocol):
+    """A place where jobs run."""
+
+    async def run(self, spec: JobSpec, *, stop: asyncio.Future[None]) -> TaskEnd:
+        """Run a job to its end. Once `stop` is done, the job is ended.
+
+        Nothing of the job runs any more when this returns, unless its end is `UNKNOWN`.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Give the place back, when no job runs any more.
+
+        Raises:
+            FlowError: Something is left in it that cannot be ended.
+        """
+        ...
+
+
 class Backend:
-    """Runs `Work` on this node. AsyncFlow's engine calls it, hence its methods' names.
+    """Hands each `Work` to where it runs. AsyncFlow's engine calls it, hence its methods' names.
 
     Args:
-        workers: Function tasks at once.
-        work_dir: Folder for what workers print and leave.
-        marker: Marks every process.
-        grace_s: Seconds between SIGTERM and SIGKILL.
+        functions: Where function tasks run.
+        jobs: Where jobs run.
     """
 
     supports_implicit_data_linking = False
     supports_explicit_data_linking = False
 
-    def __init__(self, *, workers: int, work_dir: Path, marker: str, grace_s: float) -> None:
+    def __init__(self, *, functions: Pool, jobs: Jobs) -> None:
         self.name = "batchgate"
         self.is_attached = False
         self.attached_to: list[str] = []
-        self._marker = marker
-        self._grace_s = grace_s
-        self._slots = tuple(
-            Slot(work_dir / f"worker-{number}", marker=marker, grace_s=grace_s)
-            for number in range(workers)
-        )
-        # The slot used last comes first: its worker is warm.
-        self._free: asyncio.LifoQueue[Slot] = asyncio.LifoQueue()
-        for slot in reversed(self._slots):
-            self._free.put_nowait(slot)
+        self._functions = functions
+        self._jobs = jobs
         self._closed = False
         self._running: dict[str, tuple[Work, asyncio.Task[None]]] = {}
         self._report: Callable[[dict[str, Any], str], None] = lambda task, state: None
@@ -107,22 +113,22 @@ class Backend:
         return running is not None
 
     async def shutdown(self) -> None:
-        """End every task and every worker; no process is left afterwards.
+        """End every task, then where they ran; nothing is left running afterwards.
 
         Raises:
-            FlowError: A process cannot be ended.
+            FlowError: Something cannot be ended.
         """
-        self._closed = True
+        again, self._closed = self._closed, True
         for work, _ in self._running.values():
             work.cancel()
         while self._running:
             await asyncio.wait([driver for _, driver in self._running.values()])
-        ended = await asyncio.gather(
-            *(slot.close() for slot in self._slots), return_exceptions=True
-        )
-        for error in ended:
-            if error is not None:
-                raise error
+        if again:  # AsyncFlow's engine calls it too, when it ends
+            return
+        try:
+            await self._functions.close()
+        finally:
+            await self._jobs.close()
 
     async def _drive(self, task: dict[str, Any], work: Work) -> None:
         try:
@@ -138,31 +144,14 @@ class Backend:
     async def _end_of(self, task: dict[str, Any], work: Work) -> TaskEnd:
         if work.stop.done():
             return ended_now(End.CANCELED, BY_RUNNER, started_at=0.0)
-        if isinstance(work.payload, FunctionTask):
-            return await self._call(task, work, work.payload)
-        self._report(task, TaskStates.RUNNING)
-        return await run_process(
-            work.payload, marker=self._marker, stop=work.stop, grace_s=self._grace_s
-        )
 
-    async def _call(self, task: dict[str, Any], work: Work, call: FunctionTask) -> TaskEnd:
-        slot = await self._take(work.stop)
-        if slot is None:
-            return ended_now(End.CANCELED, BY_RUNNER, started_at=0.0)
-        try:
+        def started() -> None:
             self._report(task, TaskStates.RUNNING)
-            return await slot.call(call, stop=work.stop)
-        finally:
-            self._free.put_nowait(slot)
 
-    async def _take(self, stop: asyncio.Future[None]) -> Slot | None:
-        """Wait for a free slot; `None` when `stop` was done before."""
-        free = asyncio.ensure_future(self._free.get())
-        await first(free, stop)
-        if free.done():
-            return free.result()
-        free.cancel()
-        return None
+        if isinstance(work.payload, FunctionTask):
+            return await self._functions.call(work.payload, stop=work.stop, started=started)
+        started()
+        return await self._jobs.run(work.payload, stop=work.stop)
 
 
 def _state(end: End) -> str:

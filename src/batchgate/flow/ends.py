@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import socket
 import time
+from dataclasses import replace
 
 from ..job import End, TaskEnd
 from .output import one_line
@@ -61,3 +62,11 @@ def in_words(returncode: int) -> str:
         return f"killed by {signal.Signals(-returncode).name}"
     except ValueError:  # a real-time signal
         return f"killed by signal {-returncode}"
+
+
+def with_last_line(end: TaskEnd, stderr: str) -> TaskEnd:
+    """Add the last line of stderr to the error: it mostly says why."""
+    last = stderr.strip().rpartition("\n")[2]
+    if end.end is End.COMPLETED or not last:
+        return end
+    return replace(end, error=one_line(f"{end.error}: {last}"))

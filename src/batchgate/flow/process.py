@@ -3,7 +3,7 @@
 However a job ends, that is a value. When `run_process` returns, no process of the job is left:
 what a program leaves running behind it is ended too.
 
-`argv` is run as it is: `JobSpec.ranks` and the like are for launchers and other backends.
+`argv` is run as it is: `JobSpec.ranks` and the like are for those who launch elsewhere.
 """
 
 from __future__ import annotations
@@ -11,18 +11,38 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from dataclasses import replace
+from dataclasses import dataclass
 
 from ..errors import FlowError
 from ..job import End, JobSpec, TaskEnd
-from .ends import BY_RUNNER, by_itself, ended_now, in_words, not_started
-from .output import Pump, one_line
+from .ends import BY_RUNNER, by_itself, ended_now, in_words, not_started, with_last_line
+from .output import Pump
 from .processes import Family, environment
 from .waiting import first
 
 
+@dataclass(frozen=True, slots=True)
+class Processes:
+    """Runs jobs on this node.
+
+    Attributes:
+        marker: Marks their processes, together with the job's id.
+        grace_s: Seconds between SIGTERM and SIGKILL.
+    """
+
+    marker: str
+    grace_s: float
+
+    async def run(self, spec: JobSpec, *, stop: asyncio.Future[None]) -> TaskEnd:
+        """Run a job to its end."""
+        return await run_process(spec, marker=self.marker, stop=stop, grace_s=self.grace_s)
+
+    async def close(self) -> None:
+        """Do nothing: no process outlives its job."""
+
+
 async def run_process(
-    spec: JobSpec, *, marker: str, stop: asyncio.Future[None], grace_s: float
+    spec: JobSpec, *, marker: str, stop: asyncio.Future[None], grace_s: float, suffix: str = ""
 ) -> TaskEnd:
     """Run a job to its end.
 
@@ -31,20 +51,21 @@ async def run_process(
         marker: Marks its processes, together with the job's id.
         stop: Ends the job once it is done.
         grace_s: Seconds between SIGTERM and SIGKILL.
+        suffix: Of the names of `stdout` and `stderr`, for one rank of several.
     """
     if not spec.argv:
         return not_started("argv is empty, must name a program")
     tag = f"{marker}/{spec.id}"
     with contextlib.ExitStack() as stack:
         try:
-            stdout = stack.enter_context(Pump(spec.folder / "stdout"))
-            stderr = stack.enter_context(Pump(spec.folder / "stderr"))
+            stdout = stack.enter_context(Pump(spec.folder / f"stdout{suffix}"))
+            stderr = stack.enter_context(Pump(spec.folder / f"stderr{suffix}"))
             process = await _start(spec, tag, stdout, stderr)
         except (OSError, ValueError) as exc:  # ValueError: a NUL byte in argv or env
             return not_started(f"cannot start {spec.argv[0]}: {exc}")
         end = await _watch(process, spec, Family(tag, process.pid), stop, grace_s)
         stderr.drain()
-        return _with_last_line(end, stderr.log.tail)
+        return with_last_line(end, stderr.log.tail)
 
 
 async def _start(spec: JobSpec, tag: str, stdout: Pump, stderr: Pump) -> asyncio.subprocess.Process:
@@ -96,11 +117,3 @@ def _why(
     if stop.done():
         return End.CANCELED, BY_RUNNER
     return End.TIMED_OUT, f"ended after its walltime of {walltime_s:g} s"
-
-
-def _with_last_line(end: TaskEnd, stderr: str) -> TaskEnd:
-    """Add the last line of stderr to the error: it mostly says why."""
-    last = stderr.strip().rpartition("\n")[2]
-    if end.end is End.COMPLETED or not last:
-        return end
-    return replace(end, error=one_line(f"{end.error}: {last}"))

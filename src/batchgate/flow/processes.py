@@ -66,7 +66,7 @@ class Family:
         Raises:
             FlowError: One is still there 10 s after SIGKILL (it hangs in the kernel).
         """
-        await _end(self.members, grace_s=grace_s)
+        await end_processes(self.members, grace_s=grace_s)
 
     def kill(self) -> None:
         """SIGKILL every process, where nothing can be awaited any more. Blocks a second at most."""
@@ -124,23 +124,16 @@ def find_orphans(marker: str) -> list[Orphan]:
     ]
 
 
-async def end_orphans(marker: str, *, grace_s: float = 5.0) -> list[Orphan]:
-    """End the processes that were started under a marker, and return those found at first.
+async def end_processes(find: Callable[[], list[int]], *, grace_s: float) -> None:
+    """End processes: SIGTERM, grace, SIGKILL. Returns when none is left.
 
     Args:
-        marker: The `marker` that the earlier flow was opened with.
+        find: Says which are left.
         grace_s: Seconds between SIGTERM and SIGKILL.
 
     Raises:
-        ConfigError: The marker is not valid.
-        FlowError: One of them cannot be ended. Do not run its job again on this node.
+        FlowError: One is still there 10 s after SIGKILL (it hangs in the kernel).
     """
-    found = find_orphans(marker)
-    await _end(lambda: [orphan.pid for orphan in find_orphans(marker)], grace_s=grace_s)
-    return found
-
-
-async def _end(find: Callable[[], list[int]], *, grace_s: float) -> None:
     left: list[int] = []
     steps = [(signal.SIGTERM, grace_s), (signal.SIGKILL, _KILL_S)]
     for number, patience_s in steps[0 if grace_s > 0 else 1 :]:

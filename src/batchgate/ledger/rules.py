@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from ..events import (
@@ -48,8 +48,8 @@ class _Decision:
     """Whether the last attempt has its answer."""
     proposed: bool = False
     """Whether that answer is a proposal."""
-    failed: str = ""
-    """A hard check that it failed."""
+    failed: dict[int, str] = field(default_factory=dict)
+    """A hard check that a sample of its last answer failed, by the sample."""
     made: DecisionMade | None = None
 
     def chosen(self, fingerprint: str) -> Mapping[str, Any] | None:
@@ -151,7 +151,7 @@ class Rules:
             yield "order", f"attempt {event.attempt} is started where {due} is due"
         decision.attempts = event.attempt
         decision.answered = decision.proposed = False
-        decision.failed = ""
+        decision.failed = {}
 
     def _attempt_answered(self, event: ProposalMade | ProposalRejected) -> Problems:
         decision = yield from self._open_decision(event.decision)
@@ -167,12 +167,13 @@ class Rules:
         if event.attempt != decision.attempts or not decision.proposed:
             yield "reference", f"attempt {event.attempt} is judged and has no proposal"
         if event.hard and not event.passed:
-            decision.failed = event.check
+            decision.failed[event.sample] = event.check
 
     def _decision_made(self, event: DecisionMade) -> Problems:
         decision = yield from self._open_decision(event.decision)
-        if event.disposition == "accepted" and decision.failed:
-            message = f"decision {event.decision} is accepted though {decision.failed} refused it"
+        refused_by = decision.failed.get(event.sample)
+        if event.disposition == "accepted" and refused_by:
+            message = f"decision {event.decision} is accepted though {refused_by} refused it"
             yield "launch", message
         if event.disposition == "accepted" and not decision.proposed:
             yield "launch", f"decision {event.decision} is accepted without a proposal"

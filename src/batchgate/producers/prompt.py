@@ -1,4 +1,4 @@
-"""What the model is told: the campaign, what is known, what was just rejected, and the task.
+"""What the model is told: the campaign, what is known and learned, what was just rejected, the task.
 
 The prompt never has more tokens than its budget, whatever the model said before. A byte-level
 tokenizer makes at most one token of a byte, so text that others wrote is counted in bytes. Of the
@@ -21,6 +21,7 @@ from decimal import Decimal
 from itertools import chain
 from typing import Any, Literal
 
+from ..breach import MAX_FIELD, Lesson
 from ..campaign import Campaign, Constraint, Proposal, Variable
 from ..campaign.observation import Observation
 from ..decision import Attempt
@@ -41,6 +42,7 @@ _ROLE = (
 _RESERVE_TOKENS = 128
 _RESULTS = "# Results, best first", "No result is known yet."
 _REJECTED = "# Rejected just now, newest first", "None."
+_LEARNED = "# Rejected again and again in this run"
 _DIGITS = 6
 _MIN_ENTRY_BYTES = 80
 _RUN = re.compile(r" ?[A-Za-z]+")
@@ -54,21 +56,26 @@ def messages(
     *,
     results: Sequence[Observation],
     previous: Sequence[Attempt[Any]],
+    lessons: Sequence[Lesson] = (),
     budget_tokens: int,
+    lessons_tokens: int = 0,
     form: Literal["batch", "samples"],
     decision: int,
 ) -> list[Message]:
     """Write the prompt of one request.
 
-    The newest rejections come first, up to two thirds of what the campaign's own text leaves; then
-    the best and the latest results. What does not fit is counted, not shown.
+    Lessons come first, up to their own budget and a third of what the campaign's own text leaves;
+    then the newest rejections, up to two thirds of the rest, and the best and the latest results.
+    What does not fit is counted, not shown.
 
     Args:
         campaign: What is searched, and for what.
         asked: Schema of one answer; numbers are shown in its units.
         results: What is known, oldest first.
         previous: Rejected attempts of this decision, oldest first.
+        lessons: What was rejected again and again in the whole run, the most frequent first.
         budget_tokens: Most tokens of the prompt, with what the chat template adds.
+        lessons_tokens: Most tokens of the lessons among them.
         form: Whether an answer is a whole proposal or one candidate.
         decision: Number of the decision; makes the requests of two decisions differ.
 
@@ -86,13 +93,15 @@ def messages(
             f"producer.prompt_tokens is {budget_tokens}, but the campaign's own text needs up to "
             f"{own}: raise it, or shorten {campaign.spec.campaign.prompt} and the descriptions"
         )
+    learned = _learned(shift, lessons, min(lessons_tokens, room // 3))
+    room -= sum(token_bound(line) + 1 for line in learned)
     rejected = _rejections(shift, previous, room * 2 // 3)
     known = _results(campaign, shift, results, room - sum(map(_size, rejected)))
     told = chain(_section(_RESULTS, known, results), _section(_REJECTED, rejected, previous))
     title = f"# Task {decision}.{len(previous) + 1}"
     return [
         {"role": "system", "content": system},
-        {"role": "user", "content": "\n".join((head, *told, title, task))},
+        {"role": "user", "content": "\n".join((head, *learned, *told, title, task))},
     ]
 
 
@@ -191,6 +200,41 @@ def _section(heading: tuple[str, str], lines: Sequence[str], of: Sequence[object
     elif len(of) > len(lines):
         yield f"{len(of) - len(lines)} more are not shown."
     yield ""
+
+
+def _learned(shift: Powers, lessons: Sequence[Lesson], room: int) -> list[str]:
+    """Write the most frequent lessons that fit, with their heading; nothing when none does."""
+    lines: list[str] = []
+    room -= token_bound(_LEARNED) + len("\n\n")
+    for lesson in lessons:
+        line = _lesson(lesson, shift)
+        room -= token_bound(line) + len("\n")
+        if room < 0:
+            break
+        lines.append(line)
+    return [_LEARNED, *lines, ""] if lines else []
+
+
+def _lesson(lesson: Lesson, shift: Powers) -> str:
+    """Say in our own words what a lesson says in numbers; of a foreign text it has the names only."""
+    power = shift.get(lesson.field) if lesson.own else None
+    bound, measured = (_span(ends, power) for ends in (lesson.bound, lesson.measured))
+    where = ""
+    if (region := lesson.region) is not None:
+        where = f", mostly where {region.variable} is {_literal(region.low)}"
+        if region.low != region.high:
+            ends = region.low, region.high
+            where = f", mostly where {region.variable} is {_span(ends, shift.get(region.variable))}"
+    name = harmless(lesson.field, MAX_FIELD)
+    return f"{name} {lesson.kind} {bound}: {lesson.count} times, at {measured}{where}"
+
+
+def _span(ends: tuple[Any, Any], power: Shift | None) -> str:
+    """Write two numbers as a span, one when they look the same; briefly, however large they are."""
+    low, high = (
+        _plain(float(end), power) if isinstance(power, int) else f"{float(end):.6g}" for end in ends
+    )
+    return low if low == high else f"{low} to {high}"
 
 
 def _rejections(shift: Powers, previous: Sequence[Attempt[Any]], room: int) -> list[str]:

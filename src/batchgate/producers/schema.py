@@ -14,14 +14,15 @@ import json
 import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from typing import Any, TypeAlias
 
 from pydantic import BaseModel, ValidationError
 from pydantic.errors import PydanticInvalidForJsonSchema
 
-from ..decision import Rejected, cut, validation_reasons
+from ..checks import validation_reasons
+from ..decision import Rejected, cut
 from ..errors import ConfigError
 
 log = logging.getLogger(__name__)
@@ -79,6 +80,26 @@ class PortableSchema:
         except (ValueError, RecursionError) as exc:
             reasons = (cut(f"it is not JSON: {exc}"),)
         raise Rejected(*reasons, check="schema", value=bounded(text))
+
+    def tightened(self, ranges: Mapping[str, tuple[float, float]]) -> PortableSchema:
+        """Return the schema with smaller ranges for variables of a candidate.
+
+        Every range of the schema stays where it is or gets smaller. One that would become too
+        small to be written stays as it is, and so does a variable that is no number there.
+
+        Args:
+            ranges: Smallest and largest value by variable, in the model's own units.
+        """
+        properties = self.schema.get("properties", {})
+        within = properties.get("candidates", {})
+        if within.get("type") != "array":
+            return replace(self, schema=_tightened(self.schema, self.shift, ranges))
+        shift = self.shift.get("candidates") if isinstance(self.shift, Mapping) else None
+        inner = shift[0] if isinstance(shift, tuple) else None
+        items = {**within, "items": _tightened(within.get("items", {}), inner, ranges)}
+        return replace(
+            self, schema={**self.schema, "properties": {**properties, "candidates": items}}
+        )
 
     def scaled(self, value: Any) -> Any:
         """Return plain data of the model in the units of the schema sent."""
@@ -244,6 +265,36 @@ def _integer(node: Mapping[str, Any], at: str) -> Sent:
     if least > most or max(-least, most) > _MAX_INTEGER:
         raise ConfigError(f"{at} is an integer from {least} to {most}; 64 bits must hold it")
     return {"type": "integer", "minimum": least, "maximum": most}, None
+
+
+def _tightened(
+    node: Mapping[str, Any], shift: Shift | None, ranges: Mapping[str, tuple[float, float]]
+) -> dict[str, Any]:
+    """Return an object's schema with smaller ranges for its numbers."""
+    powers = shift if isinstance(shift, Mapping) else {}
+    properties = {
+        name: _narrowed(inner, powers.get(name), *ranges[name]) if name in ranges else inner
+        for name, inner in node.get("properties", {}).items()
+    }
+    return {**node, "properties": properties}
+
+
+def _narrowed(
+    node: Mapping[str, Any], shift: Shift | None, low: float, high: float
+) -> Mapping[str, Any]:
+    kind = node.get("type")
+    if kind not in {"number", "integer"}:
+        return node
+    power = shift if isinstance(shift, int) else 0
+    step, width = (_STEP, _MIN_WIDTH) if kind == "number" else (Decimal(1), Decimal(0))
+    floor, ceiling = _exact(node["minimum"]), _exact(node["maximum"])
+    # Clipped first: a number far outside has too many digits to be rounded.
+    least = min(max(floor, _exact(low).scaleb(-power)), ceiling).quantize(step, ROUND_CEILING)
+    most = max(min(ceiling, _exact(high).scaleb(-power)), floor).quantize(step, ROUND_FLOOR)
+    if most - least < width:
+        return node
+    read = float if kind == "number" else int
+    return {**node, "minimum": read(least), "maximum": read(most)}
 
 
 def _string(node: Mapping[str, Any], _at: str) -> Sent:

@@ -14,13 +14,16 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from ..answer import Answer
-from ..campaign import Campaign, Proposal, Value
+from ..breach import Lesson
+from ..campaign import Campaign, Proposal
 from ..campaign.observation import Observation
-from ..decision import Attempt, Rejected, validation_reasons
+from ..checks import validation_reasons
+from ..decision import Attempt, Rejected
 from ..errors import ConfigError
+from ..guard import bounds
 from . import span
 from .chat import Choice, Completion, text_of
 from .connection import API_KEY_ENV, Connection
@@ -59,7 +62,7 @@ class VllmProducer:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._ask = campaign.spec.producer
-        self._samples = self._ask.samples if self._ask.form == "samples" else 1
+        self._samples = self._ask.answers
         _require_askable(campaign, self._samples)
         self._campaign = campaign
         self._model = model
@@ -83,6 +86,7 @@ class VllmProducer:
         decision: int,
         results: Sequence[Observation],
         previous: Sequence[Attempt[Proposal]],
+        lessons: Sequence[Lesson] = (),
     ) -> Answer:
         """Ask once. No two requests of a decision are the same: later ones are hotter, and numbered.
 
@@ -90,21 +94,24 @@ class VllmProducer:
             decision: Number of the decision.
             results: What is known, oldest first.
             previous: Rejected attempts of this decision, oldest first.
+            lessons: What was rejected again and again in the whole run. It is told, and a bound
+                of a variable that was always the same one is put into the grammar.
 
         Raises:
             Rejected: The answer is no proposal: stage `refusal`, `truncation`, `schema` or, with
                 samples, `distinct`. The value is the text, up to 64 KiB.
             ProducerError: There was no answer in time, or none that is a chat completion.
         """
-        body = self._body(decision=decision, results=results, previous=previous)
+        body = self._body(decision=decision, results=results, previous=previous, lessons=lessons)
         request_id = f"{decision}-{len(previous) + 1}-{uuid.uuid4().hex[:12]}"
         started = self._clock()
         completion = await self._complete(body, request_id)
         elapsed_s = self._clock() - started
         choices = completion.choices[: self._samples]
-        proposal, valid = self._judge(choices)
+        (proposal, *others), valid = self._judge(choices)
         return Answer(
             proposal=proposal,
+            others=tuple(others),
             response_id=completion.id,
             request_id=request_id,
             model=completion.model,
@@ -126,13 +133,16 @@ class VllmProducer:
         decision: int,
         results: Sequence[Observation],
         previous: Sequence[Attempt[Proposal]],
+        lessons: Sequence[Lesson] = (),
     ) -> list[dict[str, str]]:
         return messages(
             self._campaign,
             self._asked,
             results=results,
             previous=previous,
+            lessons=lessons,
             budget_tokens=self._ask.prompt_tokens,
+            lessons_tokens=self._ask.lessons_tokens,
             form=self._ask.form,
             decision=decision,
         )
@@ -143,12 +153,17 @@ class VllmProducer:
         decision: int,
         results: Sequence[Observation],
         previous: Sequence[Attempt[Proposal]],
+        lessons: Sequence[Lesson],
     ) -> dict[str, Any]:
+        variables = self._campaign.spec.variables
+        asked = self._asked.tightened(bounds(lessons, variables, after=self._ask.tighten_after))
         # Never guided_json, which vLLM ignores since 0.12 (HTTP 200, unconstrained), and never
         # stop, which cuts inside a JSON string.
         return {
             "model": self._model,
-            "messages": self._messages(decision=decision, results=results, previous=previous),
+            "messages": self._messages(
+                decision=decision, results=results, previous=previous, lessons=lessons
+            ),
             "temperature": self._temperature(len(previous)),
             "max_tokens": self._ask.answer_tokens,
             "n": self._samples,
@@ -156,7 +171,7 @@ class VllmProducer:
                 "type": "json_schema",
                 "json_schema": {
                     "name": self._asked.model.__name__,
-                    "schema": self._asked.schema,
+                    "schema": asked.schema,
                     "strict": True,
                 },
             },
@@ -192,36 +207,58 @@ class VllmProducer:
             current.set_attributes(completion.attributes())
             return completion
 
-    def _judge(self, choices: Sequence[Choice]) -> tuple[Proposal, int]:
-        if self._ask.form == "samples":
-            return self._assemble(choices)
-        proposal = self._asked.restore(text_of(choices[0]))
-        assert isinstance(proposal, Proposal)
-        return proposal, 1
-
-    def _assemble(self, choices: Sequence[Choice]) -> tuple[Proposal, int]:
-        """Make a proposal of the first distinct valid samples; count what is wrong with the rest."""
-        found: dict[str, dict[str, Value]] = {}
+    def _judge(self, choices: Sequence[Choice]) -> tuple[list[Proposal], int]:
+        """Return the proposals that the samples make, and how many of those were good."""
+        if self._samples == 1 and self._ask.form == "batch":
+            return [self._whole(choices[0])], 1
+        found: dict[str, BaseModel] = {}
         faults: Counter[tuple[str, str]] = Counter()
         for choice in choices:
             try:
-                candidate = self._asked.restore(text_of(choice)).model_dump()
+                sample = self._asked.restore(text_of(choice))
             except Rejected as exc:
                 faults[exc.check or "schema", exc.reason] += 1
                 continue
-            fingerprint = self._campaign.space.fingerprint(candidate)
-            if fingerprint in found:
+            identity = self._identity(sample)
+            if identity in found:
                 faults["distinct", "it repeats another answer"] += 1
-            found.setdefault(fingerprint, candidate)
+            found.setdefault(identity, sample)
         said = bounded("\n".join(choice.message.content or "" for choice in choices))
-        if len(found) < self._ask.batch:
-            raise _too_few(len(found), self._ask.batch, len(choices), faults, said)
-        taken = list(found.values())[: self._ask.batch]
-        try:
-            proposal = self._campaign.proposal_model.model_validate({"candidates": taken})
-        except ValidationError as exc:
-            raise Rejected(*validation_reasons(exc), check="schema", value=said) from None
-        return proposal, len(found)
+        size = 1 if self._ask.form == "batch" else self._ask.batch
+        if len(found) < size:
+            raise _too_few(len(found), size, len(choices), faults, said)
+        return self._proposals(list(found.values()), size, said), len(found)
+
+    def _whole(self, choice: Choice) -> Proposal:
+        proposal = self._asked.restore(text_of(choice))
+        assert isinstance(proposal, Proposal)
+        return proposal
+
+    def _identity(self, sample: BaseModel) -> str:
+        points = sample.points() if isinstance(sample, Proposal) else [sample.model_dump()]
+        return " ".join(map(self._campaign.space.fingerprint, points))
+
+    def _proposals(self, samples: Sequence[BaseModel], size: int, said: str) -> list[Proposal]:
+        """Make proposals of the samples in their order; what is left over makes none.
+
+        Raises:
+            Rejected: The campaign's own model refuses all of them.
+        """
+        found: list[Proposal] = []
+        reasons: tuple[str, ...] = ()
+        for first in range(0, len(samples) - size + 1, size):
+            sample = samples[first]
+            if isinstance(sample, Proposal):
+                found.append(sample)
+                continue
+            taken = [one.model_dump() for one in samples[first : first + size]]
+            try:
+                found.append(self._campaign.proposal_model.model_validate({"candidates": taken}))
+            except ValidationError as exc:
+                reasons = reasons or validation_reasons(exc)
+        if not found:
+            raise Rejected(*reasons, check="schema", value=said)
+        return found
 
 
 def _too_few(
@@ -240,13 +277,13 @@ def _too_few(
 
 def _require_askable(campaign: Campaign, samples: int) -> None:
     ask = campaign.spec.producer
-    if ask.form != "samples":
-        return
     if ask.temperature == 0 and samples > 1:
         raise ConfigError(
             f"producer.temperature is 0, so {samples} samples would be one answer repeated, and "
-            "the server refuses that: raise it, or set form = 'batch'"
+            "the server refuses that: raise it, or set form = 'batch' and samples = 1"
         )
+    if ask.form != "samples":
+        return
     needed = [
         name for name, field in campaign.proposal_model.model_fields.items() if field.is_required()
     ]

@@ -148,8 +148,10 @@ class _Attempt:
     failed: bool = False
     interrupted: bool = False
 
-    def finish(self, disposition: Disposition | None, *, last: bool) -> AttemptRow:
+    def finish(self, disposition: Disposition | None, *, last: bool, sample: int) -> AttemptRow:
         hard = [check for check in self.checks if check.hard and not check.passed]
+        if last and disposition == "accepted":
+            hard = [check for check in hard if check.sample == sample]
         if hard:
             self.values["rejected_by"] = tuple(check.check for check in hard)
             self.values["reasons"] = tuple(r for check in hard for r in check.reasons)
@@ -172,10 +174,14 @@ class _Decision:
 
     row: DecisionRow
     attempts: dict[int, _Attempt] = field(default_factory=dict)
+    sample: int = 1
 
     def finish(self) -> DecisionRow:
         last, disposition = max(self.attempts, default=0), self.row.disposition
-        rows = (a.finish(disposition, last=n == last) for n, a in sorted(self.attempts.items()))
+        rows = (
+            attempt.finish(disposition, last=number == last, sample=self.sample)
+            for number, attempt in sorted(self.attempts.items())
+        )
         return replace(self.row, attempts=tuple(rows))
 
 
@@ -323,6 +329,7 @@ class _Draft:
 
     def _decide(self, event: DecisionMade, at: float) -> None:
         decision = self.decisions[event.decision]
+        decision.sample = event.sample
         decision.row = replace(
             decision.row,
             closed_at=at,
@@ -352,7 +359,7 @@ def _pairs(
 def _judged(
     attempt: AttemptRow, check: CheckJudged, results: Mapping[str, JobRow], space: Space
 ) -> Iterator[PairRow]:
-    for place, candidate in enumerate(attempt.candidates):
+    for place, candidate in enumerate(attempt.sampled(check.sample)):
         fingerprint = _fingerprint(space, candidate)
         measured = check.observables[place] if place < len(check.observables) else {}
         result = results.get(fingerprint)

@@ -43,6 +43,7 @@ class AttemptRow:
         ended_at: Time of its newest event.
         outcome: What became of it.
         proposal: The proposal, or the raw value of an answer that its producer rejected.
+        others: Further samples of the answer, judged as the proposal was.
         checks: Verdicts in the order in which they were given.
         rejected_by: Checks that rejected it, or the producer's stage that did; else empty.
         reasons: Why it was rejected, all of them.
@@ -64,6 +65,7 @@ class AttemptRow:
     ended_at: float
     outcome: AttemptOutcome
     proposal: Plain = None
+    others: tuple[Plain, ...] = ()
     checks: tuple[CheckJudged, ...] = ()
     rejected_by: tuple[str, ...] = ()
     reasons: tuple[str, ...] = ()
@@ -82,6 +84,10 @@ class AttemptRow:
     def candidates(self) -> tuple[Mapping[str, Any], ...]:
         """The proposal's candidates; empty when it does not have the shape of a proposal."""
         return candidates_of(self.proposal)
+
+    def sampled(self, number: int) -> tuple[Mapping[str, Any], ...]:
+        """Return the candidates of a sample, 1 for the proposal itself."""
+        return candidates_of((self.proposal, *self.others)[number - 1])
 
     @property
     def identity(self) -> str:

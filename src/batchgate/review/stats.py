@@ -44,7 +44,7 @@ def _ranks(values: Sequence[float]) -> list[float]:
     return ranks
 
 
-def wilson(hits: int, trials: int) -> tuple[float, float]:
+def wilson(hits: float, trials: float) -> tuple[float, float]:
     """95 % interval of a share, 0...1; the whole range when nothing was tried.
 
     Source: Wilson (1927), J. Am. Stat. Assoc. 22, 209-212, with z = 1.96.

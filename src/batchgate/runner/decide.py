@@ -22,7 +22,8 @@ from pydantic import ValidationError
 from ..accept import accept
 from ..answer import Producer
 from ..campaign import Campaign, Candidate, Proposal
-from ..decision import Attempt, Fail, Rejected, Ruling, verdict_of
+from ..checks import verdict_of
+from ..decision import Attempt, Fail, Rejected, Ruling
 from ..errors import (
     ConfigError,
     FlowError,
@@ -33,6 +34,7 @@ from ..errors import (
 )
 from ..events import (
     AttemptStarted,
+    BrokenBound,
     Chosen,
     DecisionMade,
     DecisionOpened,
@@ -118,14 +120,12 @@ class Decider:
             self._fail("check", turn.stage, exc, turn)
             self._close(turn, "failed", cause="check")
         else:
-            points = outcome.value.points()
-            fallback = outcome.disposition == "fallback"
-            self._close(
-                turn,
-                "fallback" if fallback else "accepted",
-                points,
-                cause="rejected" if fallback else "",
-            )
+            if outcome.disposition == "fallback":
+                self._close(turn, "fallback", outcome.value.points(), cause="rejected")
+            else:
+                winner = turn.winner
+                points = turn.samples[winner - 1].points()
+                self._close(turn, "accepted", points, sample=winner)
 
     async def fall_back(self, number: int, count: int, *, cause: str) -> None:
         """Close a decision with the surrogate's candidates.
@@ -178,6 +178,7 @@ class Decider:
                 decision=turn.decision,
                 results=tuple(self.recorder.state.observations()),
                 previous=previous,
+                lessons=self.recorder.guard.lessons(),
             )
         except (Rejected, ValidationError) as exc:
             self._reject(turn, exc, perf_counter() - began)
@@ -187,6 +188,7 @@ class Decider:
                 decision=turn.decision,
                 attempt=turn.attempt,
                 proposal=plain(answer.proposal),
+                others=tuple(map(plain, answer.others)),
                 response_id=answer.response_id,
                 model=answer.model,
                 temperature=answer.temperature,
@@ -197,6 +199,7 @@ class Decider:
                 elapsed_s=perf_counter() - began,
             )
         )
+        turn.take((answer.proposal, *answer.others))
         answer.proposal.answered_by(answer.response_id)
         return answer.proposal
 
@@ -212,6 +215,7 @@ class Decider:
                 attempt=turn.attempt,
                 stage=verdict.check or by,
                 reasons=verdict.reasons,
+                breaches=tuple(BrokenBound(candidate=0, **b.to_dict()) for b in verdict.breaches),
                 value=plain(value),
                 elapsed_s=elapsed_s,
             )
@@ -253,6 +257,7 @@ class Decider:
         points: Sequence[Mapping[str, Any]] = (),
         *,
         cause: str = "",
+        sample: int = 1,
     ) -> None:
         space, state = self.campaign.space, self.recorder.state
         self.recorder.record(
@@ -260,6 +265,7 @@ class Decider:
                 decision=turn.decision,
                 disposition=disposition,
                 attempts=state.decisions[turn.decision].spent,
+                sample=sample,
                 candidates=tuple(
                     Chosen(fingerprint=space.fingerprint(p), candidate=dict(p)) for p in points
                 ),

@@ -7,12 +7,14 @@ nothing, and a result that is there counts whatever became of the process or of 
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 import os
 import sys
+import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +24,7 @@ from opentelemetry.trace import Link, SpanContext
 from ..campaign import Campaign, Level, unmet
 from ..carrier import environment
 from ..errors import LedgerWriteError
-from ..events import Chosen, JobEnded, JobPlanned, ResultAccepted, ResultRejected
+from ..events import Chosen, JobEnded, JobPlanned, ResultAccepted, ResultParked, ResultRejected
 from ..flow.entry import command as function_job
 from ..job import End, Flow, FunctionTask, JobSpec, JobState, TaskEnd
 from ..ledger import Appended
@@ -34,6 +36,11 @@ MAX_RESULT_BYTES = 8 * 1024 * 1024
 
 PARSE_TIMEOUT_S = 120.0
 """Seconds that a campaign's `parse` may take."""
+
+LOOK_S = 2.0
+"""Seconds between two looks for the result of a job that was lost."""
+
+_LOSSES = {End.ORPHANED, End.UNKNOWN}
 
 tracer = trace.get_tracer("batchgate")
 
@@ -60,12 +67,14 @@ class Launcher:
         recorder: Where its life is written down.
         flow: Where it runs.
         folder: The run's directory; each job gets `jobs/<id>` in it.
+        lost: Jobs whose results are waited for although nobody can say what became of them.
     """
 
     campaign: Campaign
     recorder: Recorder
     flow: Flow
     folder: Path
+    lost: set[str] = field(default_factory=set)
 
     @property
     def level(self) -> Level:
@@ -84,7 +93,8 @@ class Launcher:
         level, state = self.level, self.recorder.state
         if level.node_h > state.free_node_h:
             return None
-        attempt = 1 + len(state.runs.get(chosen.fingerprint, ()))
+        runs = state.runs.get(chosen.fingerprint, ())
+        attempt = 1 + len(runs)
         planned = JobPlanned(
             job=f"d{decision:05d}-{chosen.fingerprint[:8]}-{attempt}",
             decision=decision,
@@ -92,6 +102,7 @@ class Launcher:
             candidate=chosen.candidate,
             level=level.name,
             attempt=attempt,
+            rerun=sum(bool(job.rejected) for job in runs),
             reserved_node_h=level.node_h,
             walltime_s=level.timeout_s,
         )
@@ -122,7 +133,12 @@ class Launcher:
         write_atomically(folder / "gate.json", gate)
         inputs = self.campaign.inputs(planned.job.candidate)
         write_atomically(folder / "candidate.json", plain(inputs))
-        write_atomically(folder / "args.json", plain(dict(self.level.args)))
+        write_atomically(folder / "args.json", plain(self._args(planned.job)))
+
+    def _args(self, planned: JobPlanned) -> dict[str, Any]:
+        """Return the level's settings, as changed for this rerun of a rejected result."""
+        changed = self.level.again[: planned.rerun]
+        return {**self.level.args, **(changed[-1] if changed else {})}
 
     async def _run(self, planned: JobPlanned, cause: SpanContext | None) -> None:
         links = [Link(cause)] if cause is not None and cause.is_valid else []
@@ -137,8 +153,31 @@ class Launcher:
                 self.settle(planned, TaskEnd(End.CANCELED, error="the run was suspended"))
                 raise
             span.set_attribute("batchgate.job.end", end.end)
+            if end.end is End.UNKNOWN:
+                await self._wait_for_result(planned)
             self.settle(planned, end)
             await self.judge(planned)
+
+    async def await_lost(self, planned: JobPlanned, end: TaskEnd) -> None:
+        """Settle a job of an earlier life of which nobody can say what became of it.
+
+        With the policy `wait` its result may still come, and is adopted then. Cancelling it
+        leaves the job as it is, for the next life to look at.
+        """
+        await self._wait_for_result(planned)
+        self.settle(planned, end, adopted=self.result_path(planned).is_file())
+        await self.judge(planned)
+        await self.recorder.commit()
+
+    async def _wait_for_result(self, planned: JobPlanned) -> None:
+        failure = self.campaign.spec.failure
+        if failure.lost != "wait":
+            return
+        self.lost.add(planned.job)
+        until = time.monotonic() + failure.lost_wait_s
+        while not self.result_path(planned).is_file() and time.monotonic() < until:
+            await asyncio.sleep(min(LOOK_S, max(0.0, until - time.monotonic())))
+        self.lost.discard(planned.job)
 
     def settle(self, planned: JobPlanned, end: TaskEnd, *, adopted: bool = False) -> None:
         """Turn a job's reservation into a charge."""
@@ -173,13 +212,7 @@ class Launcher:
         if not reasons:
             reasons = tuple(unmet(self.level.accept, observables)) or self._unusable(observables)
         if reasons:
-            rejected = ResultRejected(
-                job=planned.job,
-                fingerprint=planned.fingerprint,
-                reasons=reasons,
-                values=plain(dict(observables)),
-            )
-            self.recorder.record(rejected)
+            self._reject(planned, reasons, observables)
             return
         values = _numbers(observables)
         feasible = not any(unmet(self.campaign.spec.constraints, values))
@@ -188,6 +221,22 @@ class Launcher:
                 job=planned.job, fingerprint=planned.fingerprint, values=values, feasible=feasible
             )
         )
+
+    def _reject(
+        self, planned: JobPlanned, reasons: tuple[str, ...], observables: Mapping[str, Any]
+    ) -> None:
+        """Run a job with a rejected result again, park it, or let the rejection stand."""
+        again, park = planned.rerun < len(self.level.again), self.campaign.spec.park
+        facts = {
+            "job": planned.job,
+            "fingerprint": planned.fingerprint,
+            "reasons": reasons,
+            "values": plain(dict(observables)),
+        }
+        if park.results and not again and _numbers(observables):
+            self.recorder.record(ResultParked(**facts, expires_at=time.time() + park.expire_s))
+        else:
+            self.recorder.record(ResultRejected(**facts, again=again))
 
     def job_folder(self, job: str) -> Path:
         """Return a job's own folder."""
@@ -205,11 +254,14 @@ class Launcher:
                 return True
             case End.TIMED_OUT:
                 return False  # it would use up its walltime again
-            case End.UNKNOWN:
+            case End.ORPHANED | End.UNKNOWN:
                 # Its runner or its node died. Mostly not its fault, but a job may be what killed it.
-                return ends.count(End.UNKNOWN) < self.campaign.spec.failure.losses
+                failure = self.campaign.spec.failure
+                if end is End.UNKNOWN and failure.lost == "leave":
+                    return False
+                return sum(e in _LOSSES for e in ends) < failure.losses
             case _:
-                broken = [e for e in ends if e not in {End.CANCELED, End.UNKNOWN}]
+                broken = [e for e in ends if e is not End.CANCELED and e not in _LOSSES]
                 return len(broken) < self.level.retries
 
     def _spec(self, planned: JobPlanned) -> JobSpec:
@@ -232,6 +284,7 @@ class Launcher:
         if self.level.command is not None:
             known = {
                 "{candidate}": str(candidate),
+                "{args}": str(folder / "args.json"),
                 "{result}": str(result),
                 "{python}": sys.executable,
             }
@@ -309,7 +362,7 @@ def _state(end: End) -> JobState:
     match end:
         case End.CANCELED:
             return JobState.CANCELED
-        case End.UNKNOWN:
+        case End.ORPHANED | End.UNKNOWN:
             return JobState.LOST
         case _:
             return JobState.FAILED

@@ -26,6 +26,7 @@ class Model:
         producer: Whom to ask now; `None` while there is nobody.
         server: What is started and watched; `None` for a producer that needs no server.
         connect: Makes the producer of a server that is ready.
+        nodes: Nodes, or share of one, that the server holds; for the bill.
         answered: Whether there has been a producer in this life.
     """
 
@@ -33,6 +34,7 @@ class Model:
     producer: Producer | None = None
     server: ModelServer | None = None
     connect: Callable[[ModelServer], Producer] | None = None
+    nodes: float = 0.0
     answered: bool = False
 
     async def keep(self, recorder: Recorder, wake: Callable[[], None]) -> None:
@@ -50,7 +52,9 @@ class Model:
             while True:
                 elapsed_s = await begin()
                 recorder.record(
-                    ServerStarted(model=self.server.model, elapsed_s=elapsed_s, start=start)
+                    ServerStarted(
+                        model=self.server.model, elapsed_s=elapsed_s, start=start, nodes=self.nodes
+                    )
                 )
                 self.producer, self.answered = self.connect(self.server), True
                 wake()

@@ -7,9 +7,10 @@ what this run knew.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ..events import Entry, Event
+from ..guard import Guard
 from ..ledger import Appended, Ledger, read
 from ..state import State
 
@@ -28,18 +29,23 @@ class Recorder:
     Attributes:
         ledger: Where it is written.
         state: The fold, one event behind the ledger at most.
+        guard: What the rejections of the run teach, a fold as well.
         observe: Who is told.
     """
 
     ledger: Ledger
     state: State
     observe: Observer = nobody
+    guard: Guard = field(default_factory=Guard)
 
     @classmethod
     def of(cls, ledger: Ledger, observe: Observer = nobody) -> Recorder:
         """Fold all that is in a ledger, the opening of its newest segment included."""
         # `Ledger.open` has proven the hashes.
-        return cls(ledger, State.of(read(ledger.folder, verify=False)), observe)
+        recorder = cls(ledger, State(), observe)
+        for entry in read(ledger.folder, verify=False):
+            recorder._fold(entry)
+        return recorder
 
     def record(self, event: Event) -> Appended:
         """Write an event and take it into account.
@@ -48,9 +54,13 @@ class Recorder:
             LedgerWriteError: It could not be written; the state is as before.
         """
         appended = self.ledger.append(event)
-        self.state.apply(appended.entry.event, at=appended.entry.at)
+        self._fold(appended.entry)
         self.observe(appended.entry, self.state)
         return appended
+
+    def _fold(self, entry: Entry) -> None:
+        self.state.apply(entry.event, at=entry.at)
+        self.guard.apply(entry.event)
 
     async def commit(self) -> None:
         """Return once everything recorded so far is on the disk.

@@ -36,6 +36,7 @@ from .model import Model
 from .reconcile import reconcile
 from .recorder import Recorder
 from .stopping import Stop, stop_rule
+from .tenure import Tenure
 from .verify import Judges
 
 PAUSE_S = 5.0
@@ -73,7 +74,10 @@ class Runner:
         slots: Jobs at once.
         model: Who proposes; `None` leaves everything to the surrogate.
         settings: Site settings, without secrets, for the record.
+        tenure: How long this life may run.
+        gone: Whether every process of the earlier lives is certain to have ended.
         clock: Seconds since the epoch.
+        requeues: Whether the batch system is to be asked for the next life, once `run` is over.
     """
 
     campaign: Campaign
@@ -83,13 +87,17 @@ class Runner:
     slots: int = 1
     model: Model | None = None
     settings: Any = None
+    tenure: Tenure = field(default_factory=Tenure)
+    gone: bool = True
     clock: Callable[[], float] = time.time
+    requeues: bool = field(default=False, init=False)
     decider: Decider = field(init=False)
     launcher: Launcher = field(init=False)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
     _deciding: dict[int, InFlight] = field(default_factory=dict)
     _ask_from: float = 0.0
     _suspended: str = ""
+    _drain: str = ""
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
     _idle_since: float | None = None
     _fatal: BaseException | None = None
@@ -112,6 +120,14 @@ class Runner:
         self._suspended = self._suspended or reason
         self._wake.set()
 
+    def drain(self, reason: str) -> None:
+        """Ask the runner to stop once the jobs that run have ended, or their time is over.
+
+        Safe to call from a signal handler of the loop. Nothing more is asked or launched.
+        """
+        self._drain = self._drain or reason
+        self._wake.set()
+
     async def run(self) -> Stop | None:
         """Run until a stop rule holds (returned) or the run is suspended (`None`).
 
@@ -125,7 +141,10 @@ class Runner:
             return Stop(stopped.rule, stopped.reason, stopped.failed)
         self._open()
         try:
-            await reconcile(self.launcher)
+            for work in reconcile(self.launcher, gone=self.gone):
+                self._start(work)
+            await self.recorder.commit()
+            self._start(self.tenure.keep(self.recorder))
             if self.model is not None:
                 self._start(self.model.keep(self.recorder, self._model_changed))
             stop = await self._until_stopped()
@@ -133,10 +152,12 @@ class Runner:
             await self._end_tasks()
         if self._fatal is not None:
             raise self._fatal
-        for job in self.state.running:  # planned, and stopped before it was launched
-            self.launcher.settle(job.plan, TaskEnd(End.CANCELED, error="never launched"))
+        for job in self.state.running:
+            if job.plan.job not in self.launcher.lost:  # planned, and stopped before its launch
+                self.launcher.settle(job.plan, TaskEnd(End.CANCELED, error="never launched"))
         if stop is None:
-            self.recorder.record(RunSuspended(reason=self._suspended))
+            self.requeues = self.tenure.requeue and bool(self._drain)
+            self.recorder.record(RunSuspended(reason=self._suspended, requeued=self.requeues))
         else:
             self._conclude(stop)
         await self.recorder.commit()
@@ -173,6 +194,7 @@ class Runner:
                 spec=spec.model_dump(mode="json") if changed else None,
             )
         self.recorder.record(event)
+        self.recorder.record(self.tenure.seen())
 
     def _reopened(self) -> bool:
         """Whether a run that had stopped goes on, because its rules were widened."""
@@ -183,16 +205,37 @@ class Runner:
         while not self._suspended and self._fatal is None:
             # A rule that held once holds: what still runs may end, and nothing new is begun.
             stop = stop or stop_rule(self.campaign.spec, self.state, now=self.clock())
-            if stop is None:
+            if stop is None and not self._draining():
                 self._launch()
                 self._decide_ahead()
                 self._fill_idle_slots()
             else:
-                for in_flight in self._deciding.values():
-                    in_flight.task.cancel()
-                if not (self.state.running or self.state.unjudged):
-                    return stop
+                if stop is not None:
+                    for in_flight in self._deciding.values():
+                        in_flight.task.cancel()
+                if not self._at_work(stop) or self.tenure.over(self.state):
+                    return stop or self._out_of_time()
             await self._something()
+        return None
+
+    def _at_work(self, stop: Stop | None) -> bool:
+        """Whether something runs that is worth waiting for."""
+        # What a job that was lost may still bring can be found by the next life as well.
+        lost = self.launcher.lost if stop is None else set[str]()
+        running = [job for job in self.state.running if job.plan.job not in lost]
+        return bool(running or self.state.unjudged)
+
+    def _draining(self) -> bool:
+        """Whether nothing may be begun any more, because it could not end in time."""
+        if not self._drain and not self.tenure.fits(self.state):
+            self._drain = "the allocation ends before another job could"
+        return bool(self._drain)
+
+    def _out_of_time(self) -> Stop | None:
+        """End this life: for good when no other may follow, else until the next."""
+        if (last := self.tenure.last(self.state)) is not None:
+            return last
+        self._suspended = self._drain
         return None
 
     def _launch(self) -> None:
@@ -323,7 +366,12 @@ class Runner:
         """Close what is open, say why each waiting candidate never got a slot, and stop."""
         for left_open in self.state.open:
             self.decider.abandon(left_open.number, cause=stop.rule)
-        causes: dict[str, HoldCause] = {"node_h": "node_h", "wall_s": "time"}
+        causes: dict[str, HoldCause] = {
+            "node_h": "node_h",
+            "billed_node_h": "node_h",
+            "lives": "time",
+            "wall_s": "time",
+        }
         for decision, chosen in self.state.ready:
             self.recorder.record(
                 CandidateHeld(

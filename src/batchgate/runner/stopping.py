@@ -46,6 +46,13 @@ def _holding(spec: CampaignSpec, state: State, now: float) -> Iterator[Stop]:
         yield Stop("jobs", f"{state.evaluated} candidates were evaluated")
     if rules.wall_s is not None and state.wall_s + now - state.updated_at >= rules.wall_s:
         yield Stop("wall_s", f"the run has taken {rules.wall_s:g} s")
+    if rules.lives is not None and state.lives > rules.lives:
+        yield Stop("lives", f"life {rules.lives} was the last one allowed")
+    if rules.billed_node_h is not None and state.billed_node_h >= rules.billed_node_h:
+        yield Stop(
+            "billed_node_h",
+            f"{state.billed_node_h:.3g} node-hours were billed, {rules.billed_node_h:g} allowed",
+        )
     if rules.stall is not None and state.since_best >= rules.stall:
         yield Stop("stall", f"{state.since_best} results in a row were no better")
     if state.fruitless >= rules.rejected:

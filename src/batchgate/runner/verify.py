@@ -1,5 +1,9 @@
 """The checks of a campaign as checks of `accept`, each of which writes down what it judged.
 
+An answer may hold several samples. A check judges each that no earlier stage has rejected, and
+rejects the answer when none is left. The last verifier takes them in order and stops at the first
+that passes: the first sample that nothing rejected is the answer's proposal.
+
 A verifier is a check that runs a level's function as AsyncFlow tasks. A task that failed is no
 verdict: it is run again up to the level's own limit, and then `VerifierError` ends the decision.
 """
@@ -8,17 +12,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import Any, TypeVar
 
 from opentelemetry import trace
 
-from ..campaign import BoundCheck, Campaign, Candidate, Level, Proposal, unmet
+from ..breach import Breach
+from ..campaign import BoundCheck, Campaign, Candidate, Level, Proposal, breaches, unmet
 from ..carrier import environment
-from ..decision import Check, Rejected, Verdict
+from ..checks import Check
+from ..decision import PASSED, Verdict
 from ..errors import VerifierError
-from ..events import CheckJudged, FailureRecorded
+from ..events import BrokenBound, CheckJudged, FailureRecorded
 from ..job import End, Flow, FunctionTask, TaskEnd
 from ..plain import plain
 from .recorder import Recorder
@@ -41,32 +47,75 @@ class Turn:
         attempt: From 1; counts attempts of earlier lives too.
         stage: What is at work now, to name what broke.
         batch: Number of the surrogate's batch, once it was asked.
+        samples: The samples of the answer, in its order.
+        fallen: Samples that a hard check rejected, by number from 1, and the stage of that check.
     """
 
     decision: int
     attempt: int = 0
     stage: str = "producer"
     batch: int | None = None
+    samples: tuple[Proposal, ...] = ()
+    fallen: dict[int, int] = field(default_factory=dict)
+
+    def take(self, samples: Sequence[Proposal]) -> None:
+        """Begin to judge an answer."""
+        self.samples, self.fallen = tuple(samples), {}
+
+    def left(self, stage: int) -> list[int]:
+        """Return the samples that no stage before this one rejected."""
+        numbers = range(1, len(self.samples) + 1)
+        return [number for number in numbers if self.fallen.get(number, stage) >= stage]
+
+    @property
+    def winner(self) -> int:
+        """The first sample that nothing rejected, once the answer was accepted."""
+        return next(n for n in range(1, len(self.samples) + 1) if n not in self.fallen)
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What one check says of a proposal.
+    """What one check says of a sample.
 
     Attributes:
         reasons: Sentences; empty when it passes.
+        breaches: What they say in numbers, and the number of the candidate.
         refused: Candidates it objects to.
         observables: For a verifier, what it measured, a mapping for each candidate.
         node_h: Node-hours its tasks took.
     """
 
     reasons: tuple[str, ...] = ()
+    breaches: tuple[BrokenBound, ...] = ()
     refused: tuple[Candidate, ...] = ()
     observables: tuple[Mapping[str, Any], ...] = ()
     node_h: float = 0.0
 
 
 Judge = Callable[[Proposal], Awaitable[Judgement]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Judge:
+    """One check of the campaign.
+
+    Attributes:
+        name: Name in every record.
+        judge: Judges a sample.
+        hard: Whether it gates.
+        verifier: Whether it runs tasks, which samples may do at the same time.
+        last: Whether it is the last verifier, which spares the samples after one that passes.
+    """
+
+    name: str
+    judge: Judge
+    hard: bool = True
+    verifier: bool = False
+    last: bool = False
+
+    def groups(self, samples: list[int]) -> list[list[int]]:
+        """Return the samples in the order in which they are judged, those at the same time as one."""
+        return [samples] if self.verifier and not self.last else [[one] for one in samples]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,88 +138,101 @@ class Judges:
         The space and the domain checks are one stage: a model is told all that is wrong with a
         candidate at once. Then come duplicates, then each verifier, the cheapest level first.
         """
-        domain = [
-            self._recorded(turn, c.name, self._domain(c), hard=c.hard) for c in self.campaign.checks
+        verifiers = self.campaign.spec.verifiers
+        judges = [
+            [_Judge("space", self._space)],
+            [_Judge(check.name, self._domain(check), check.hard) for check in self.campaign.checks],
+            [_Judge("duplicate", self._duplicate)],
+            *(
+                [_Judge(v.name, self._verifier(v, turn), verifier=True, last=v is verifiers[-1])]
+                for v in verifiers
+            ),
         ]
-        stages: list[Check[Proposal] | list[Check[Proposal]]] = [
-            self._recorded(turn, "space", self._space)
+        return [
+            [self._recorded(turn, stage, judge) for judge in same]
+            for stage, same in enumerate(filter(None, judges), start=1)
         ]
-        if domain:
-            stages.append(domain)
-        stages.append(self._recorded(turn, "duplicate", self._duplicate))
-        stages += [
-            self._recorded(turn, level.name, self._verifier(level, turn), verifier=True)
-            for level in self.campaign.spec.verifiers
-        ]
-        return stages
 
-    def _recorded(
-        self,
-        turn: Turn,
-        name: str,
-        judge: Judge,
-        *,
-        hard: bool = True,
-        verifier: bool = False,
-    ) -> Check[Proposal]:
-        async def check(proposal: Proposal) -> Verdict:
-            turn.stage, began = name, perf_counter()
-            found = await judge(proposal)
-            self.recorder.record(
-                CheckJudged(
-                    decision=turn.decision,
-                    attempt=turn.attempt,
-                    check=name,
-                    passed=not found.reasons,
-                    hard=hard,
-                    reasons=found.reasons,
-                    refused=tuple(map(self.campaign.space.fingerprint, found.refused)),
-                    verifier=verifier,
-                    observables=tuple(plain(o) for o in found.observables),
-                    elapsed_s=perf_counter() - began,
-                    node_h=found.node_h,
-                )
+    def _recorded(self, turn: Turn, stage: int, by: _Judge) -> Check[Proposal]:
+        async def check(_: Proposal) -> Verdict:
+            turn.stage, found = by.name, dict[int, Judgement]()
+            left = turn.left(stage)
+            for numbers in by.groups(left):
+                timed = (self._timed(by.judge, turn.samples[n - 1]) for n in numbers)
+                for number, (judgement, elapsed_s) in zip(
+                    numbers, await all_or_none(timed), strict=True
+                ):
+                    found[number] = judgement
+                    self._record(turn, number, by, judgement, elapsed_s)
+                    if by.hard and judgement.reasons:
+                        turn.fallen.setdefault(number, stage)
+                if by.last and not found[numbers[-1]].reasons:
+                    break
+            if by.hard:
+                spared = any(number not in turn.fallen for number in left)
+            else:
+                spared = not all(judgement.reasons for judgement in found.values())
+            return PASSED if spared else _verdict(found, several=len(turn.samples) > 1)
+
+        return Check(by.name, check, hard=by.hard)
+
+    async def _timed(self, judge: Judge, sample: Proposal) -> tuple[Judgement, float]:
+        began = perf_counter()
+        return await judge(sample), perf_counter() - began
+
+    def _record(
+        self, turn: Turn, sample: int, by: _Judge, judgement: Judgement, elapsed_s: float
+    ) -> None:
+        self.recorder.record(
+            CheckJudged(
+                decision=turn.decision,
+                attempt=turn.attempt,
+                check=by.name,
+                sample=sample,
+                passed=not judgement.reasons,
+                hard=by.hard,
+                reasons=judgement.reasons,
+                breaches=judgement.breaches,
+                refused=tuple(map(self.campaign.space.fingerprint, judgement.refused)),
+                verifier=by.verifier,
+                observables=tuple(plain(o) for o in judgement.observables),
+                elapsed_s=elapsed_s,
+                node_h=judgement.node_h,
             )
-            return Verdict(not found.reasons, reasons=found.reasons)
-
-        return Check(name, check, hard=hard)
+        )
 
     async def _space(self, proposal: Proposal) -> Judgement:
         points = proposal.points()
-        return _judgement(points, [list(self.campaign.space.problems(p)) for p in points])
+        return _judgement(points, [_said(self.campaign.space.problems(p)) for p in points])
 
     def _domain(self, check: BoundCheck) -> Judge:
         async def judge(proposal: Proposal) -> Judgement:
             points = proposal.points()
-            return _judgement(points, [self._problems(check, point) for point in points])
+            return _judgement(points, [check.judge(self.campaign.inputs(p)) for p in points])
 
         return judge
-
-    def _problems(self, check: BoundCheck, point: Candidate) -> Sequence[str]:
-        try:
-            return check.problems(self.campaign.inputs(point))
-        except Rejected as rejected:  # the other way in which a check may say no
-            return rejected.reasons or (f"{check.name} rejects it",)
 
     async def _duplicate(self, proposal: Proposal) -> Judgement:
         points = proposal.points()
         twins = Twins.now(self.campaign, self.recorder.state)
-        problems = []
+        said = []
         for number, point in enumerate(points):
             if point in points[:number]:
-                problems.append(["stands twice in the proposal"])
+                said.append(_said(["stands twice in the proposal"]))
             else:
-                problem = twins.problem(point)
-                problems.append([problem] if problem else [])
-        return _judgement(points, problems)
+                said.append(_said(filter(None, [twins.problem(point)])))
+        return _judgement(points, said)
 
     def _verifier(self, level: Level, turn: Turn) -> Judge:
         async def judge(proposal: Proposal) -> Judgement:
             points = proposal.points()
             runs = await all_or_none(self._verify(level, turn, point) for point in points)
-            judgement = _judgement(points, [list(unmet(level.accept, found)) for found, _ in runs])
+            said = [
+                _said(unmet(level.accept, found), breaches(level.accept, found))
+                for found, _ in runs
+            ]
             return replace(
-                judgement,
+                _judgement(points, said),
                 observables=tuple(found for found, _ in runs),
                 node_h=sum(node_h for _, node_h in runs),
             )
@@ -230,16 +292,42 @@ def _odd(end: TaskEnd) -> tuple[str, str]:
     return "", ""
 
 
-def _judgement(points: Sequence[Candidate], problems: Sequence[Sequence[str]]) -> Judgement:
-    """Put the problems of each candidate together; with several, a reason says which it means."""
+def _said(problems: Iterable[str], broken: Iterable[Breach] = ()) -> Verdict:
+    """Return what is said of one candidate."""
+    reasons = tuple(problems)
+    return Verdict(not reasons, reasons=reasons, breaches=tuple(broken))
+
+
+def _judgement(points: Sequence[Candidate], said: Sequence[Verdict]) -> Judgement:
+    """Put together what is said of each candidate; with several, a reason says which it means."""
     several = len(points) > 1
     return Judgement(
         reasons=tuple(
-            f"candidate {number}: {problem}" if several else problem
-            for number, found in enumerate(problems, start=1)
-            for problem in found
+            f"candidate {number}: {reason}" if several else reason
+            for number, verdict in enumerate(said, start=1)
+            for reason in verdict.reasons
         ),
-        refused=tuple(point for point, found in zip(points, problems, strict=True) if found),
+        breaches=tuple(
+            BrokenBound(candidate=number, **breach.to_dict())
+            for number, verdict in enumerate(said, start=1)
+            for breach in verdict.breaches
+        ),
+        refused=tuple(point for point, verdict in zip(points, said, strict=True) if not verdict),
+    )
+
+
+def _verdict(found: Mapping[int, Judgement], *, several: bool) -> Verdict:
+    """Say of an answer what was said of its samples; with several, a reason says which it means."""
+    reasons = [
+        f"answer {number}: {reason}" if several else reason
+        for number, judgement in found.items()
+        for reason in judgement.reasons
+    ]
+    broken = [one for judgement in found.values() for one in judgement.breaches]
+    return Verdict(
+        not reasons,  # it passes what another check of its stage has rejected
+        reasons=reasons,
+        breaches=[Breach(one.field, one.measured, one.bound, one.kind) for one in broken],
     )
 
 

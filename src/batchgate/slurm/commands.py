@@ -1,0 +1,124 @@
+"""The one place that runs a Slurm program.
+
+Each call is an argument list without a shell, has a deadline and an output of bounded size, and is
+asked in the C locale with times in UTC. What comes back is always an `Answer`: a program that is
+missing, hangs or talks without end has no exit code, and nothing may be concluded from it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+DEADLINE_S: Final = 20.0
+"""Seconds for one call. Slurm 22.05 gives up on its controller after 9 s by itself."""
+MAX_BYTES: Final = 4 << 20
+"""Most that is taken of what a call prints."""
+MAX_ERROR_CHARS: Final = 500
+
+QUERY: Final = {"LC_ALL": "C", "TZ": "UTC0", "SLURM_TIME_FORMAT": "standard"}
+"""Variables under which questions are asked, so that times are ISO 8601 in UTC."""
+
+# Slurm 22.05 with its controller or its accounting down; the exit code is 1, as for a refusal.
+_NO_CONTACT = re.compile(
+    "unable to contact|timed out|connection refused|connection failure|zero bytes|"
+    "problem talking to the database|authentication credential",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a Slurm program said.
+
+    Attributes:
+        code: Its exit code; `None` when it gave none that says anything of what was asked.
+        out: What it printed.
+        err: What it complained of, or why there is no exit code.
+    """
+
+    code: int | None
+    out: str = ""
+    err: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """Whether it did what it was asked."""
+        return self.code == 0
+
+    @property
+    def error(self) -> str:
+        """One printable line for a message."""
+        text = self.err.strip() or self.out.strip() or f"exit code {self.code}"
+        printable = "".join(char if char.isprintable() else " " for char in text)
+        return " ".join(printable.split())[:MAX_ERROR_CHARS]
+
+
+class Run(Protocol):
+    """How a Slurm program is run; tests hand in their own."""
+
+    async def __call__(
+        self, argv: Sequence[str], /, *, env: Mapping[str, str] | None = None
+    ) -> Answer:
+        """Run a program; with `env` in exactly that environment, else as a question."""
+        ...
+
+
+async def run(
+    argv: Sequence[str],
+    /,
+    *,
+    env: Mapping[str, str] | None = None,
+    deadline_s: float = DEADLINE_S,
+) -> Answer:
+    """Run a Slurm program to its end or its deadline. Never raises but for a cancellation.
+
+    Args:
+        argv: Program and arguments.
+        env: Its environment; by default ours with `QUERY`.
+        deadline_s: Seconds after which it is killed.
+    """
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *argv,
+            env={**os.environ, **QUERY} if env is None else env,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            start_new_session=True,
+        )
+    except (OSError, ValueError) as exc:  # ValueError: a NUL in an argument
+        return Answer(None, err=f"{argv[0]} cannot be run: {exc}")
+    try:
+        async with asyncio.timeout(deadline_s):
+            assert process.stdout is not None
+            assert process.stderr is not None
+            out, err = await asyncio.gather(_text(process.stdout), _text(process.stderr))
+            code = await process.wait()
+            return Answer(None if code and _NO_CONTACT.search(err) else code, out, err)
+    except TimeoutError:
+        return Answer(None, err=f"{argv[0]} gave no answer in {deadline_s:g} s")
+    except _TooLongError:
+        return Answer(None, err=f"{argv[0]} printed more than {MAX_BYTES} bytes")
+    finally:
+        if process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+
+
+class _TooLongError(Exception):
+    """A program printed more than is taken."""
+
+
+async def _text(stream: asyncio.StreamReader) -> str:
+    try:
+        await stream.readexactly(MAX_BYTES)
+    except asyncio.IncompleteReadError as end:
+        return end.partial.decode("utf-8", "replace")
+    raise _TooLongError

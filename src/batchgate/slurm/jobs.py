@@ -1,0 +1,106 @@
+"""A Slurm job from outside or from within: its state, its steps, and its next life."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from ..errors import FlowError
+from .accounting import billed
+from .commands import Run, run
+from .fields import at_of, count_of, job_fields
+
+_OVER: Final = frozenset(
+    [
+        "BOOT_FAIL",
+        "CANCELLED",
+        "COMPLETED",
+        "DEADLINE",
+        "FAILED",
+        "NODE_FAIL",
+        "OUT_OF_MEMORY",
+        "TIMEOUT",
+    ]
+)
+_OWN_STEPS: Final = frozenset({"batch", "extern", "interactive"})
+
+
+@dataclass(frozen=True, slots=True)
+class JobState:
+    """Where a job stands.
+
+    Attributes:
+        state: Slurm's word, `PENDING` or `RUNNING` for example.
+        reason: Why it waits or how it ended, Slurm's word; `""` for none.
+        restart_count: How often it was requeued.
+        start_at: When it started or is expected to, epoch seconds; `None` when nobody knows.
+    """
+
+    state: str
+    reason: str = ""
+    restart_count: int = 0
+    start_at: float | None = None
+
+    @property
+    def over(self) -> bool:
+        """Whether it has ended. Slurm may still requeue one that lost its node."""
+        return self.state in _OVER
+
+
+async def job_state(job_id: str, *, run: Run = run) -> JobState | None:
+    """Return where a job stands; `None` when neither Slurm nor its accounting say."""
+    answer = await run(["scontrol", "-o", "show", "job", job_id])
+    fields = job_fields(answer.out, job_id) if answer.ok else {}
+    if (state := fields.get("JobState")) is not None:
+        reason = fields.get("Reason", "")
+        return JobState(
+            state,
+            "" if reason == "None" else reason,
+            count_of(fields.get("Restarts")),
+            at_of(fields.get("StartTime", "")),
+        )
+    # Slurm forgets a job minutes after its end, its accounting does not.
+    if "Invalid job id" in answer.err and (bill := await billed(job_id, run=run)) is not None:
+        last = bill.rows[-1]
+        return JobState(last.state, start_at=last.started_at)
+    return None
+
+
+async def requeue(job_id: str, *, run: Run = run) -> None:
+    """Ask Slurm to end a job and to start it again under the same id.
+
+    From within the job this is the last that one can count on: Slurm 22.05 sends TERM about a
+    second later. Write everything down first.
+
+    Raises:
+        FlowError: Slurm refused or did not answer. Submit the run again instead.
+    """
+    answer = await run(["scontrol", "requeue", job_id])
+    if not answer.ok:
+        raise FlowError(f"Slurm did not requeue job {job_id}: {answer.error}")
+
+
+async def steps(job_id: str, *, run: Run = run) -> tuple[str, ...] | None:
+    """Return the ids of the steps that run in a job, its script aside; `None` when unknown."""
+    answer = await run(["squeue", "-h", "-s", "-j", job_id, "-o", "%i"])
+    if not answer.ok:
+        return None
+    return tuple(step for step in answer.out.split() if step.rpartition(".")[2] not in _OWN_STEPS)
+
+
+async def cancel_step(step_id: str, *, run: Run = run) -> None:
+    """End a step; it is no error if it has ended already.
+
+    Args:
+        step_id: As `steps` returns it, `123.4`. The id of a job would cancel the whole job.
+        run: Runs Slurm's programs.
+
+    Raises:
+        FlowError: It names no step, or Slurm refused or did not answer. The step may run on.
+    """
+    job_id, _, number = step_id.partition(".")
+    if not (job_id and number):
+        raise FlowError(f"{step_id!r} names no step, must be JOB.STEP")
+    answer = await run(["scancel", step_id])
+    if not answer.ok:
+        raise FlowError(f"Slurm did not end step {step_id}: {answer.error}")
