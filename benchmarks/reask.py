@@ -28,7 +28,13 @@ from batchgate.answer import Answer, Producer
 from batchgate.breach import Lesson
 from batchgate.campaign import Campaign, Observation, Proposal
 from batchgate.decision import Attempt
-from batchgate.events import CheckJudged, DecisionMade, Event, ProposalMade, RunStarted
+from batchgate.events import (
+    DecisionMade,
+    Event,
+    ProposalMade,
+    ProposalRejected,
+    RunStarted,
+)
 from batchgate.job import FunctionTask, JobSpec, TaskEnd
 from batchgate.ledger import Ledger, read
 from batchgate.producers import VllmProducer, VllmServer
@@ -204,7 +210,7 @@ class Count:
     first: int
     later: int
     proposals: int
-    duplicates: int
+    repeats: int
     input_tokens: int
     output_tokens: int
     elapsed_s: float
@@ -214,20 +220,18 @@ class Count:
         made = [e for e in events if isinstance(e, DecisionMade)]
         answers = [e for e in events if isinstance(e, ProposalMade)]
         accepted = [e.attempts for e in made if e.disposition == "accepted"]
-        twins = [
-            e
-            for e in events
-            if isinstance(e, CheckJudged) and e.check == "duplicate" and not e.passed
-        ]
+        said = [json.dumps(answer) for e in answers for answer in (e.proposal, *e.others)]
         return cls(
             decisions=len(made),
             first=accepted.count(1),
             later=len(accepted) - accepted.count(1),
-            proposals=sum(1 + len(e.others) for e in answers),
-            duplicates=len(twins),
+            proposals=len(said),
+            repeats=len(said) - len(set(said)),
             input_tokens=sum(e.input_tokens for e in answers),
             output_tokens=sum(e.output_tokens for e in answers),
-            elapsed_s=sum(e.elapsed_s for e in events if hasattr(e, "stage") or e in answers),
+            elapsed_s=sum(
+                e.elapsed_s for e in events if isinstance(e, (ProposalMade, ProposalRejected))
+            ),
         )
 
     @property
@@ -238,39 +242,37 @@ class Count:
         asked_again = self.decisions - self.first
         return (
             f"{name:<18}{self.first:>4}/{self.decisions:<4}{self.later:>4}/{asked_again:<4}"
-            f"{100 * self.duplicates / max(self.proposals, 1):>10.1f}"
+            f"{100 * self.repeats / max(self.proposals, 1):>11.1f}"
             f"{self.input_tokens / self.decisions:>10.0f}{self.output_tokens / self.decisions:>8.0f}"
             f"{self.elapsed_s:>9.1f}{self.accepted / max(self.elapsed_s, 1e-9):>10.3f}"
         )
 
 
 HEADER = (
-    f"{'':<18}{'1st ask':>8} {'re-ask':>8}{'twins/100':>11}{'in tok/d':>10}{'out':>8}"
+    f"{'':<18}{'1st ask':>8} {'re-ask':>8}{'repeats/100':>12}{'in tok/d':>10}{'out':>8}"
     f"{'infer s':>9}{'acc/s':>10}"
 )
 
 
 async def measure(
     url: str, model: str, *, decisions: int, seed: int, together: bool
-) -> dict[str, Count]:
+) -> AsyncIterator[tuple[str, Count]]:
     """Measure every row; those of the reasons at the same time, to fill the server's batch."""
 
-    async def counted(row: Row) -> Count:
-        return Count.of(await events_of(row, url, model, decisions=decisions, seed=seed))
+    async def counted(row: Row) -> tuple[str, Count]:
+        return row.name, Count.of(await events_of(row, url, model, decisions=decisions, seed=seed))
 
-    found: dict[str, Count] = {}
     if together:
-        counts = await asyncio.gather(*map(counted, REASONS))
-        found |= {row.name: count for row, count in zip(REASONS, counts, strict=True)}
+        for found in await asyncio.gather(*map(counted, REASONS)):
+            yield found
     for row in SAMPLES if together else (*REASONS, *SAMPLES):
-        found[row.name] = await counted(row)
-    return found
+        yield await counted(row)
 
 
 def uniform(request: Request) -> Reply:
     """Answer as a model that draws evenly from the ranges of the schema, by the request's seed."""
     body = request.json()
-    drawn = random.Random(body["seed"])  # noqa: S311 - numbers for a test
+    drawn = random.Random(body["seed"])
     properties = body["response_format"]["json_schema"]["schema"]["properties"]
 
     def answer() -> str:
@@ -309,9 +311,18 @@ async def real() -> AsyncIterator[tuple[str, str]]:
         yield server.url, server.model
 
 
-async def run(*, decisions: int, seed: int, use_script: bool) -> dict[str, Count]:
+async def run(*, decisions: int, seed: int, use_script: bool) -> AsyncIterator[tuple[str, Count]]:
+    """Start the model, or what takes its place, and yield the rows."""
     async with scripted() if use_script else real() as (url, model):
-        return await measure(url, model, decisions=decisions, seed=seed, together=not use_script)
+        rows = measure(url, model, decisions=decisions, seed=seed, together=not use_script)
+        async for row in rows:
+            yield row
+
+
+async def table(*, decisions: int, seed: int, use_script: bool) -> None:
+    print(f"{decisions} decisions a row, seed {seed}\n{HEADER}", flush=True)
+    async for name, count in run(decisions=decisions, seed=seed, use_script=use_script):
+        print(count.line(name), flush=True)
 
 
 def main() -> None:
@@ -322,11 +333,7 @@ def main() -> None:
     parser.add_argument("--scripted", action="store_true", help="without a model")
     given = parser.parse_args()
     decisions = min(given.decisions, 8) if given.quick else given.decisions
-    found = asyncio.run(run(decisions=decisions, seed=given.seed, use_script=given.scripted))
-    print(f"{decisions} decisions a row, seed {given.seed}")
-    print(HEADER)
-    for name, count in found.items():
-        print(count.line(name))
+    asyncio.run(table(decisions=decisions, seed=given.seed, use_script=given.scripted))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Two graphs with gates: a draft that is revised, and a plan that is made, carried out, reviewed.
 
-Run as a program, it plays the draft's graph on a SQLite file, and may kill itself within a visit.
+Run as a program with a folder, a budget, the visit in which to kill itself (0 for none) and maybe a
+person's answer, it plays the draft's graph on a SQLite file, or goes on with it.
 """
 
 import asyncio
@@ -142,7 +143,7 @@ def thread(name: str) -> Any:
     return {"configurable": {"thread_id": name}}
 
 
-async def main(folder: Path, *, kill_at: int, answer: str | None) -> None:
+async def main(folder: Path, attempts: int, kill_at: int, answer: str | None = None) -> None:
     visits = 0
 
     async def evaluate(state):
@@ -154,7 +155,7 @@ async def main(folder: Path, *, kill_at: int, answer: str | None) -> None:
 
     graph = article(
         evaluator=evaluate,
-        max_attempts=int(os.environ.get("ATTEMPTS", "6")),
+        max_attempts=attempts,
         escalate=ask_a_person,
         on_event=JsonLines(folder / "gates.jsonl"),
     )
@@ -168,4 +169,5 @@ async def main(folder: Path, *, kill_at: int, answer: str | None) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(Path(sys.argv[1]), kill_at=int(sys.argv[2]), answer=(*sys.argv, None)[3]))
+    _, folder, attempts, kill_at, *answer = sys.argv
+    asyncio.run(main(Path(folder), int(attempts), int(kill_at), *answer))

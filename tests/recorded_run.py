@@ -20,8 +20,8 @@ from batchgate.ledger.line import encode
 from batchgate.runner import Model, Recorder, Runner
 from tests.campaigns import InlineFlow, campaign
 
-Said = float | list[float] | Exception
-"""One answer: a candidate, several, or what the producer raises."""
+Said = float | list[float] | tuple[float, ...] | Exception
+"""One answer: a candidate, several, several samples of one, or what the producer raises."""
 
 CODE = """
 def low(candidate):
@@ -92,9 +92,14 @@ class Script:
         said = self.answers.pop(0) if self.answers else self.random.uniform(-10, 10)
         if isinstance(said, Exception):
             raise said
+        samples = said if isinstance(said, tuple) else (said,)
+        first, *others = map(self._proposal, samples)
+        return Answer(first, others=tuple(others), response_id="r1")
+
+    def _proposal(self, said: float | list[float]) -> Proposal:
         model = self.loaded.candidate_model
         points = said if isinstance(said, list) else [said]
-        return Answer(Proposal(candidates=[model(x=x) for x in points]), response_id="r1")
+        return Proposal(candidates=[model(x=x) for x in points])
 
     async def aclose(self) -> None:
         pass
@@ -111,6 +116,7 @@ EVERY_TURN: tuple[Said, ...] = (
     ProducerError("no answer", "timeout"),
     4.0,  # a duplicate
     7.9,  # infeasible
+    (-1.0, 9.0, 1.5),  # samples: a check refuses the first, the verifier the second
 )
 
 

@@ -12,6 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from batchgate import Fail
+
 Inputs = Mapping[str, Any]
 """A candidate together with the campaign's constants."""
 
@@ -48,38 +50,47 @@ def axes_au(candidate: Inputs) -> list[float]:
     return axes
 
 
-def hill_spacing(candidate: Inputs) -> Iterator[str]:
+def hill_spacing(candidate: Inputs) -> Iterator[Fail]:
     """Neighbours need at least the two-planet Hill limit."""
     for name in SPACINGS:
         if candidate[name] < GLADMAN:
-            yield (
+            yield Fail(
                 f"{name}={candidate[name]:.2f} is below 2*sqrt(3)=3.46 mutual Hill radii (Gladman "
                 f"1993): that pair is not Hill stable. Raise {name} to 3.5 or more; five planets "
-                "usually need 6 or more."
+                "usually need 6 or more.",
+                measured=candidate[name],
+                bound=GLADMAN,
+                field=name,
             )
 
 
-def orbit_crossing(candidate: Inputs) -> Iterator[str]:
+def orbit_crossing(candidate: Inputs) -> Iterator[Fail]:
     """Neighbouring orbits must not cross, wherever their pericentres lie."""
     axes, ecc = axes_au(candidate), candidate["ecc"]
     for name, inner, outer in zip(SPACINGS, axes, axes[1:], strict=False):
         gap_au = outer * (1 - ecc) - inner * (1 + ecc)
         if gap_au <= 0:
             limit = math.floor(1000 * (outer - inner) / (outer + inner)) / 1000
-            yield (
+            yield Fail(
                 f"ecc={ecc:.3f} with {name}={candidate[name]:.2f}: the orbits cross, the gap is "
-                f"{gap_au:.4f} AU. Lower ecc below {limit:.3f} or raise {name}."
+                f"{gap_au:.4f} AU. Lower ecc below {limit:.3f} or raise {name}.",
+                measured=ecc,
+                bound=limit,
+                field="ecc",
             )
 
 
-def timestep(candidate: Inputs) -> Iterator[str]:
+def timestep(candidate: Inputs) -> Iterator[Fail]:
     """The integration step must resolve the passage of pericentre."""
     ecc, steps = candidate["ecc"], candidate["steps_per_orbit"]
     passage = (1 - ecc) ** 1.5 / (1 + ecc) ** 0.5
     if steps * passage < STEPS_AT_PERICENTRE:
-        yield (
+        yield Fail(
             f"ecc={ecc:.3f}: {steps} steps an orbit are {steps * passage:.1f} in the effective "
-            f"period at pericentre, and WHFast needs {STEPS_AT_PERICENTRE}. Lower ecc."
+            f"period at pericentre, and WHFast needs {STEPS_AT_PERICENTRE}. Lower ecc.",
+            measured=steps * passage,
+            bound=STEPS_AT_PERICENTRE,
+            field="steps_at_pericentre",
         )
 
 

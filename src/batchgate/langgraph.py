@@ -14,25 +14,15 @@ from __future__ import annotations
 
 import inspect
 from collections import defaultdict, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 from .checks import Check, CheckFunction
 from .decision import Verdict
 from .errors import ConfigError
-from .gate import Gate, GateEvent, GateState, merge_by_gate
-from .gate.event import Sink
-from .gate.turn import Reset
+from .gate import Gate, GateEvent, GateState, Reset, Sink, merge_by_gate
 from .loop import Checks, stages_of
-
-try:
-    from langgraph.config import get_config, get_stream_writer
-    from langgraph.constants import END, START
-except ModuleNotFoundError as exc:
-    raise ConfigError(
-        'a gate in a graph needs langgraph: pip install "batchgate[langgraph]"'
-    ) from exc
 
 __all__ = ["GateState", "add_quality_gate", "compile_gated", "evaluate_with", "merge_by_gate"]
 
@@ -78,15 +68,18 @@ def add_quality_gate(
         TypeError: As `Gate`, or a target is no name.
         ValueError: As `Gate`, or LangGraph's own: the name is taken, or it may not be one.
     """
+    # Here, since whoever has a graph has LangGraph, and importing it takes a second.
+    from langgraph.config import get_config, get_stream_writer
+
     targets = {"pass": on_pass, "fail": on_fail, "escalate": on_escalate}
     for way, target in targets.items():
         if not isinstance(target, str):
             raise TypeError(f"on_{way} is a {type(target).__name__}, must be a node's name")
     _require_channels(graph)
-    sink = _streaming(on_event)
     many = isinstance(evaluator, (list, tuple))
     judging: dict[str, Any] = {"checks" if many else "evaluator": evaluator}
-    gate = Gate(name, **judging, max_attempts=max_attempts, reset=reset, on_event=sink)
+    gate = Gate(name, **judging, max_attempts=max_attempts, reset=reset, on_event=on_event)
+    gate.on_event = _streaming(on_event, get_stream_writer)
 
     async def visit(state: Any) -> GateState:
         config = get_config()
@@ -138,6 +131,8 @@ def compile_gated(graph: Any, *, recursion_limit: int, **options: Any) -> Any:
         ConfigError: The limit is too small for a gate; the message has the one it needs.
         ValueError: LangGraph's own: the graph is not whole, such as a target that is no node.
     """
+    from langgraph.constants import START
+
     compiled = graph.compile(**options)
     for name, spec in graph.nodes.items():
         if (attempts := (spec.metadata or {}).get(_GATE)) is not None:
@@ -154,9 +149,9 @@ def _over(check: Check[Any], key: str) -> Check[Any]:
     return replace(check, function=judged, thread=False, rejects=())
 
 
-def _streaming(sink: Sink | None) -> Sink:
+def _streaming(sink: Sink | None, writer_of_run: Callable[[], Callable[[Any], None]]) -> Sink:
     async def tell(event: GateEvent) -> None:
-        get_stream_writer()(event.to_dict())
+        writer_of_run()(event.to_dict())
         if sink is not None:
             said = sink(event)
             if inspect.isawaitable(said):
@@ -178,8 +173,8 @@ def _require_channels(graph: Any) -> None:
 
 def _require_steps(graph: Any, gate: Gate, state: Any, limit: int) -> None:
     """Refuse a run whose limit cannot be enough, at its first visit: no attempt is lost then."""
-    left = gate.max_attempts - gate.next_turn(state).attempt + 1
-    _require_limit(gate.name, left, _steps_from(graph, gate.name, max(left, 1)), limit)
+    left = max(gate.max_attempts - gate.next_turn(state).attempt, 0) + 1
+    _require_limit(gate.name, left, _steps_from(graph, gate.name, left), limit)
 
 
 def _require_limit(name: str, attempts: int, needed: int, limit: int) -> None:
@@ -195,6 +190,8 @@ def _steps_from(graph: Any, name: str, attempts: int) -> int:
 
     By the shortest ways. What cannot be seen, such as the target of a `Command`, counts nothing.
     """
+    from langgraph.constants import END
+
     edges = _edges(graph)
     (ends,) = [branch.ends for branch in graph.branches[name].values() if branch.ends]
     back = 0 if ends["fail"] == name else _distance(edges, ends["fail"], name)
@@ -205,6 +202,8 @@ def _steps_from(graph: Any, name: str, attempts: int) -> int:
 
 
 def _edges(graph: Any) -> Mapping[str, set[str]]:
+    from langgraph.constants import END
+
     edges: dict[str, set[str]] = defaultdict(set)
     joined = {(start, end) for starts, end in graph.waiting_edges for start in starts}
     for start, end in graph.edges | joined:

@@ -139,11 +139,13 @@ class Parked:
     Attributes:
         event: What was parked: a decision, or a job's result.
         at: When.
+        key: Names this question and no other: a decision can be parked again after an edit.
         answer: The answer, from when it is known until what follows from it is done.
     """
 
     event: DecisionParked | ResultParked
     at: float
+    key: str
     answer: ParkedResolved | None = None
 
 
@@ -245,6 +247,11 @@ class State:
         return list(self._unjudged.values())
 
     @property
+    def unmade(self) -> list[Decision]:
+        """Decisions that are not closed."""
+        return list(self._open.values())
+
+    @property
     def open(self) -> list[Decision]:
         """Decisions that are neither closed nor parked."""
         return [d for d in self._open.values() if decision_name(d.number) not in self.parked]
@@ -333,16 +340,16 @@ class State:
         if not event.again:
             self.failures[event.kind] += 1
 
-    def _park(self, event: DecisionParked | ResultParked, at: float) -> None:
-        if isinstance(event, DecisionParked):
-            what = decision_name(event.decision)
-            # One that passed its checks and was parked all the same does not exist: the checks
-            # gave a verdict, as they do for a decision that is made.
-            self.failures["check"] = self.failures["verifier"] = 0
-        else:
-            what = event.job
-            self._unjudged.pop(event.job, None)
-        self.parked[what] = Parked(event, at)
+    def _park(self, event: DecisionParked, at: float) -> None:
+        # The checks gave a verdict, as they do for a decision that is made.
+        self.failures["check"] = self.failures["verifier"] = 0
+        name = decision_name(event.decision)
+        spent = self.decisions[event.decision].spent
+        self.parked[name] = Parked(event, at, key=f"{name}.{spent}")
+
+    def _park_result(self, event: ResultParked, at: float) -> None:
+        self._unjudged.pop(event.job, None)
+        self.parked[event.job] = Parked(event, at, key=event.job)
 
     def _resolve(self, event: ParkedResolved, at: float) -> None:
         self.parked[event.what].answer = event
@@ -429,7 +436,9 @@ class State:
         if event.disposition != "abandoned":
             self.fruitless = 0 if event.candidates else self.fruitless + 1
         for chosen in event.candidates:
-            if chosen.fingerprint in self.known:
+            known = self.known.get(chosen.fingerprint)
+            # A person may let pass what a verifier refused, and nobody runs a twin.
+            if known and not (event.cause == "person" and known.where == "refused"):
                 continue
             self._ready[chosen.fingerprint] = chosen
             self._decided_by[chosen.fingerprint] = event.decision
@@ -508,7 +517,7 @@ _TAKE: Mapping[type[Any], Callable[[State, Any, float], None]] = {
     FailureRecorded: State._fail,
     DecisionMade: State._decide,
     DecisionParked: State._park,
-    ResultParked: State._park,
+    ResultParked: State._park_result,
     ParkedResolved: State._resolve,
     CandidateHeld: State._hold,
     JobPlanned: State._plan,

@@ -1,7 +1,6 @@
 """A process that dies within a visit to a gate, and the one that goes on after it."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -15,9 +14,8 @@ ROOT = Path(__file__).parents[2]
 def run(folder, *, attempts, kill_at=0, answer=()):
     """Play the example's graph in a process of its own."""
     done = subprocess.run(
-        [sys.executable, "-m", "tests.gate_examples", folder, str(kill_at), *answer],
+        [sys.executable, "-m", "tests.gate_examples", folder, str(attempts), str(kill_at), *answer],
         cwd=ROOT,
-        env={**os.environ, "ATTEMPTS": str(attempts)},
         capture_output=True,
         text=True,
         timeout=60,

@@ -19,6 +19,7 @@ import pytest_asyncio
 from opentelemetry.sdk.trace import TracerProvider
 from pydantic import BaseModel, Field
 
+from batchgate.breach import Lesson
 from batchgate.campaign import Campaign
 from batchgate.campaign.observation import Observation
 from batchgate.decision import Rejected
@@ -92,10 +93,12 @@ async def server(environment, tmp_path_factory):
     assert group.marked(str(log)) == []
 
 
-async def ask(server, *, decision=1, previous=(), results=KNOWN, **producer):
+async def ask(server, *, decision=1, previous=(), results=KNOWN, lessons=(), **producer):
     producing = VllmProducer(server.url, server.model, campaign(**producer), environ={})
     try:
-        return await producing.propose(decision=decision, results=results, previous=previous)
+        return await producing.propose(
+            decision=decision, results=results, previous=previous, lessons=lessons
+        )
     finally:
         await producing.aclose()
 
@@ -127,6 +130,17 @@ async def test_samples_make_a_proposal_inside_the_space(server):
     assert [list(made.space.problems(point)) for point in points] == [[], []]
     assert 2 <= answer.samples_valid <= answer.samples_total == 8
     assert answer.usage["output_tokens"] > 8
+
+
+async def test_every_sample_is_a_proposal_and_keeps_to_a_bound_that_was_learned(server):
+    thin = Lesson("thin", "thickness", "above", 5, (3.0, 20.0), (2.0, 2.0), own=True)
+
+    answer = await ask(server, lessons=[thin], batch=1, samples=6)
+
+    samples = [point for p in (answer.proposal, *answer.others) for point in p.points()]
+    assert answer.samples_total == 6
+    assert len(samples) == answer.samples_valid >= 2
+    assert all(0.5 <= point["thickness"] <= 2.0 for point in samples)
 
 
 async def test_traced_request_is_answered_under_our_id(server):

@@ -13,10 +13,18 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
+T = TypeVar("T")
 HERE = Path(__file__).parent
 RUN = Path("/run/batchgate-slurm")
 CONF = Path("/etc/slurm/slurm.conf")
+
+
+def known(value: T | None) -> T:
+    """Return a value that Slurm must know by now."""
+    assert value is not None
+    return value
 
 
 def call(*argv: str | Path, timeout_s: float = 60, check: bool = True) -> str:
@@ -24,8 +32,7 @@ def call(*argv: str | Path, timeout_s: float = 60, check: bool = True) -> str:
     done = subprocess.run(
         [str(part) for part in argv],
         stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        capture_output=True,
         text=True,
         timeout=timeout_s,
         check=False,
@@ -89,11 +96,21 @@ class Cluster:
         self.wait_for(job, "RUNNING")
         return job
 
+    def wait_for_text(self, path: Path, text: str) -> None:
+        """Wait until a file has a text."""
+        until(
+            lambda: path.exists() and text in path.read_text(encoding="utf-8"),
+            within_s=60,
+            what=f"{text!r} in {path}",
+        )
+
     def runs_for(self, job: str, seconds: int) -> None:
         """Wait until the accounting has so many seconds of a job's present life and size."""
         until(
-            lambda: self.rows(job)[-1]["State"] == "RUNNING"
-            and int(self.rows(job)[-1]["ElapsedRaw"]) >= seconds,
+            lambda: (
+                self.rows(job)[-1]["State"] == "RUNNING"
+                and int(self.rows(job)[-1]["ElapsedRaw"]) >= seconds
+            ),
             within_s=60,
             what=f"{seconds} s of job {job}",
         )

@@ -12,7 +12,7 @@ import pytest
 
 from batchgate.slurm import current
 from batchgate.slurm.commands import run
-from tests.slurm.cluster import CONF, call
+from tests.slurm.cluster import CONF, known
 
 pytestmark = [
     pytest.mark.slurm,
@@ -69,7 +69,7 @@ async def test_an_end_that_was_brought_forward_is_seen(cluster):
 
     cluster.end_in(job, 100)
 
-    after = await allocation.refresh()
+    after = known(await allocation.refresh())
     assert after.end_at == pytest.approx(time.time() + 100, abs=3)
 
 
@@ -98,7 +98,7 @@ async def test_nothing_is_known_while_the_controller_is_silent_and_all_of_it_aft
         during = await allocation.refresh()
 
     assert during is None
-    after = await allocation.refresh()
+    after = known(await allocation.refresh())
     assert after.nodes == allocation.nodes
     assert after.end_at == pytest.approx(allocation.end_at, abs=2)
 
@@ -123,7 +123,7 @@ async def test_a_lost_node_is_no_longer_counted(cluster):
 
     cluster.down("n2")
 
-    after = await before.refresh()
+    after = known(await before.refresh())
     assert (before.nodes, before.gpus) == (("n1", "n2"), 2)
     assert (after.nodes, after.gpus, after.node_count) == (("n1",), 1, 1)
 
@@ -139,16 +139,3 @@ async def test_a_node_that_lost_its_power_is_no_longer_counted_once_slurm_knows(
         time.sleep(1)
 
     assert now.nodes == ("n1",)
-
-
-def test_a_job_that_warns_itself_is_warned_before_its_end(cluster):
-    said = "import signal, time; signal.signal(signal.SIGUSR1, lambda *_: print('warned', flush=True))"
-    command = shlex.join([sys.executable, "-c", f"{said}; time.sleep(200)"])
-    job = cluster.running("--signal=B:USR1@30", "--time=10", wrap=f"exec {command}")
-
-    call("scancel", "-b", "-s", "USR1", job)
-
-    deadline = time.monotonic() + 30
-    while "warned" not in cluster.log(job):
-        assert time.monotonic() < deadline
-        time.sleep(0.2)

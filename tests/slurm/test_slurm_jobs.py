@@ -8,7 +8,7 @@ import pytest
 
 from batchgate.errors import FlowError
 from batchgate.slurm import billed, cancel_step, job_state, requeue, steps
-from tests.slurm.cluster import CONF, call, until
+from tests.slurm.cluster import CONF, call, known, until
 
 pytestmark = [
     pytest.mark.slurm,
@@ -29,12 +29,12 @@ def node_s(rows):
 
 async def test_the_state_of_a_job_is_told_while_it_waits_runs_and_has_ended(cluster):
     job = cluster.sbatch("--hold")
-    waiting = await job_state(job)
+    waiting = known(await job_state(job))
     call("scontrol", "release", job)
     cluster.wait_for(job, "RUNNING")
-    running = await job_state(job)
+    running = known(await job_state(job))
     cluster.cancel(job)
-    ended = await job_state(job)
+    ended = known(await job_state(job))
 
     assert (waiting.state, waiting.reason) == ("PENDING", "JobHeldUser")
     assert (running.state, running.reason, running.over) == ("RUNNING", "", False)
@@ -52,7 +52,7 @@ async def test_a_requeued_job_runs_again_under_its_id(cluster):
     await requeue(job)
 
     cluster.start_now(job)
-    assert (await job_state(job)).restart_count == 1
+    assert known(await job_state(job)).restart_count == 1
 
 
 async def test_a_job_that_must_not_be_requeued_is_refused(cluster):
@@ -61,7 +61,7 @@ async def test_a_job_that_must_not_be_requeued_is_refused(cluster):
     with pytest.raises(FlowError, match="disabled"):
         await requeue(job)
 
-    assert (await job_state(job)).state == "RUNNING"
+    assert known(await job_state(job)).state == "RUNNING"
 
 
 def _sleeping(job):
@@ -73,13 +73,13 @@ async def test_the_steps_of_a_job_are_found_and_ended_one_by_one(cluster):
     job = cluster.running("-n3", wrap=f"{step} {step} wait")
     until(lambda: _sleeping(job) == 2, within_s=30, what="two steps")
 
-    found = await steps(job)
+    found = known(await steps(job))
     await cancel_step(found[0])
 
     assert sorted(found) == [f"{job}.0", f"{job}.1"]
     until(lambda: _sleeping(job) == 1, within_s=30, what="one step")
     assert await steps(job) == (found[1],)
-    assert (await job_state(job)).state == "RUNNING"
+    assert known(await job_state(job)).state == "RUNNING"
 
 
 async def test_the_bill_holds_every_life_of_a_requeued_job_to_the_second(cluster):
@@ -91,7 +91,7 @@ async def test_the_bill_holds_every_life_of_a_requeued_job_to_the_second(cluster
 
     cluster.cancel(job)
 
-    bill = await billed(job)
+    bill = known(await billed(job))
     assert [row.state for row in bill.rows] == ["REQUEUED", "CANCELLED"]
     assert bill.node_s == node_s(cluster.rows(job))
     assert bill.node_s >= 2 * (3 + 2)
@@ -105,7 +105,7 @@ async def test_the_bill_holds_every_size_of_a_job_that_lost_a_node_to_the_second
 
     cluster.cancel(job)
 
-    bill = await billed(job)
+    bill = known(await billed(job))
     assert [(row.state, row.nodes) for row in bill.rows] == [("RESIZING", 2), ("CANCELLED", 1)]
     assert bill.node_s == node_s(cluster.rows(job))
     assert bill.node_s >= 2 * 3 + 2

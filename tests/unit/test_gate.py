@@ -434,7 +434,7 @@ async def test_a_sink_that_raises_is_logged_and_changes_nothing(caplog, is_async
 
     assert decision.route == "pass"
     assert [record.getMessage() for record in caplog.records] == [
-        f"gate review: the event {phase!r} of visit 1 is lost, for its sink raised "
+        f"gate 'review': the event {phase!r} of visit 1 is lost, for its sink raised "
         "OSError('disk full')"
         for phase in ("started", "passed")
     ]
@@ -582,8 +582,8 @@ async def test_a_failed_evaluator_is_told_in_telemetry(telemetry):
     }
 
 
-async def test_a_decision_does_not_say_its_value_where_it_is_shown():
-    decision = await Gate("review", at_least_3).decide(5)
+async def test_a_decision_is_shown_short():
+    decision = await Gate("review", at_least_3).decide(10**1000)
 
     assert isinstance(decision, Decision)
-    assert "Attempt(1, 5, accepted)" in repr(decision)
+    assert len(repr(decision)) < 400

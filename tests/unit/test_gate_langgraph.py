@@ -5,8 +5,6 @@ import inspect
 import json
 import math
 import operator
-import subprocess
-import sys
 from dataclasses import dataclass, field
 from typing import Annotated, Any, TypedDict
 
@@ -200,6 +198,11 @@ def test_a_wrong_budget_is_refused_when_the_gate_is_added(max_attempts, error):
     # S3-9
     with pytest.raises(error, match="max_attempts is"):
         looped(at_least(1), max_attempts=max_attempts)
+
+
+def test_a_sink_that_is_no_function_is_refused_when_the_gate_is_added():
+    with pytest.raises(TypeError, match="on_event is a str, must be a function"):
+        looped(at_least(1), on_event="log")
 
 
 def test_an_unknown_target_is_found_at_compile():
@@ -607,17 +610,3 @@ class Ask:
 def test_the_type_of_an_interrupt_is_told_by_its_payload(payload, kind):
     # S3-38
     assert interrupt_type(payload) == kind
-
-
-def test_without_langgraph_the_error_says_what_to_install():
-    program = (
-        "import sys; sys.modules['langgraph.config'] = None\n"
-        "import batchgate.gate\n"
-        "import batchgate.langgraph"
-    )
-
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False
-    )
-
-    assert "ConfigError: a gate in a graph needs langgraph: pip install" in done.stderr

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from batchgate.breach import Breach, Lesson, Region
 from batchgate.events import (
     BrokenBound,
@@ -45,7 +47,7 @@ def judged(
     **more: Any,
 ) -> list[Event]:
     """Return a proposal and a check's word on it; one that breaks a bound rejects a candidate."""
-    points = [{"gap": gap, "layers": 3, "phase": phase} for gap in gaps]
+    points: list[dict[str, Any]] = [{"gap": gap, "layers": 3, "phase": phase} for gap in gaps]
     broken = [] if breach is None else [BrokenBound(candidate=candidate, **breach.to_dict())]
     refused = [MADE.space.fingerprint(points[candidate - 1])] if broken else []
     verdict: dict[str, Any] = {
@@ -258,10 +260,7 @@ def test_a_region_of_a_range_is_a_third_of_it():
 
     (lesson,) = learned(started(), *passing, *drifting).lessons()
 
-    region = lesson.region
-    assert region is not None
-    assert region.variable == "gap"
-    assert (region.low, round(region.high, 12)) == (5e-8, 6.6667e-8)
+    assert lesson.region == Region("gap", 5e-8, pytest.approx(5e-8 + 5e-8 / 3))
 
 
 def test_no_region_is_told_when_everything_was_proposed_there():

@@ -10,12 +10,15 @@ from batchgate.events import (
     Chosen,
     DecisionMade,
     DecisionOpened,
+    DecisionParked,
     FailureRecorded,
     JobEnded,
     JobPlanned,
+    ParkedResolved,
     ProposalMade,
     ProposalRejected,
     ResultAccepted,
+    ResultParked,
     ResultRejected,
     RunResumed,
     RunStarted,
@@ -51,6 +54,12 @@ LOST = JobEnded(job="d1-f1-1", state=JobState.LOST, end=End.UNKNOWN, again=True)
 RESULT = ResultAccepted(job="d1-f1-1", fingerprint="f1", values={"y": 2.0}, feasible=True)
 NO_RESULT = ResultRejected(job="d1-f1-1", fingerprint="f1", reasons=("y is missing",))
 AGAIN = PLANNED.model_copy(update={"job": "d1-f1-2", "attempt": 2})
+
+PARKED = DecisionParked(decision=1, expires_at=9.0)
+SAID_YES = ParkedResolved(what="D1", action="accept", by="ada")
+BY_PERSON = ACCEPTED.model_copy(update={"cause": "person"})
+RESULT_PARKED = ResultParked(job="d1-f1-1", fingerprint="f1", reasons=("odd",), expires_at=9.0)
+RESULT_YES = ParkedResolved(what="d1-f1-1", action="accept", by="ada")
 
 TO_ACCEPTED = (STARTED, OPENED, ATTEMPT, PROPOSAL, PASSED, ACCEPTED)
 TO_PLANNED = (*TO_ACCEPTED, PLANNED)
@@ -114,6 +123,14 @@ def test_a_run_that_goes_on_asking_has_no_findings(tmp_path):
     )
 
     assert problems(tmp_path, first, second) == []
+
+
+def test_a_run_in_which_a_person_decided_has_no_findings(tmp_path):
+    parked = (STARTED, OPENED, ATTEMPT, PROPOSAL, FAILED, PARKED, SAID_YES, BY_PERSON, PLANNED)
+    appended = write(tmp_path, (*parked, ENDED, RESULT_PARKED, RESULT_YES, RESULT))
+    put_gate(tmp_path, anchor(appended[len(parked) - 1]))
+
+    assert check_run(tmp_path) == []
 
 
 def test_a_run_that_was_only_opened_has_no_findings(tmp_path):
@@ -215,6 +232,39 @@ def test_a_finding_says_where(tmp_path):
             (*TO_PLANNED, ENDED, NO_RESULT, RESULT),
             "order",
             "the result of job d1-f1-1 is judged a second time",
+        ),
+        (
+            (STARTED, OPENED, ATTEMPT, PROPOSAL, FAILED, BY_PERSON),
+            "launch",
+            "decision 1 is accepted by a person who never said so",
+        ),
+        (
+            (STARTED, OPENED, ATTEMPT, PARKED, SAID_YES, BY_PERSON),
+            "launch",
+            "decision 1 is accepted without a proposal",
+        ),
+        (
+            (STARTED, OPENED, ATTEMPT, PROPOSAL, FAILED, PARKED, PARKED),
+            "order",
+            "decision 1 is parked a second time, unanswered",
+        ),
+        ((STARTED, OPENED, SAID_YES), "reference", "D1 is resolved and was not parked"),
+        ((STARTED, SAID_YES), "reference", "D1 is resolved and was not parked"),
+        ((*TO_PLANNED, RESULT_PARKED), "reference", "the result of job d1-f1-1 is parked and ca"),
+        (
+            (*TO_PLANNED, ENDED, RESULT, RESULT_PARKED),
+            "order",
+            "the result of job d1-f1-1 is parked after it was judged",
+        ),
+        (
+            (*TO_PLANNED, ENDED, RESULT_PARKED, RESULT),
+            "launch",
+            "the result of job d1-f1-1 is not what was said of it when asked",
+        ),
+        (
+            (*TO_PLANNED, ENDED, RESULT_PARKED, RESULT_YES, NO_RESULT),
+            "launch",
+            "the result of job d1-f1-1 is not what was said of it when asked",
         ),
     ],
 )

@@ -8,11 +8,13 @@ from typing import Any
 
 from batchgate.answer import Answer
 from batchgate.campaign import Campaign, Proposal
+from batchgate.cli.lines import line
 from batchgate.decision import Rejected
 from batchgate.events import CheckJudged, DecisionMade, Event, JobPlanned, ProposalMade
 from batchgate.ledger import Ledger, check_run, read
 from batchgate.review import RunRecord
 from batchgate.runner import Model, Recorder, Runner
+from batchgate.state import State
 from batchgate.testing import Line, ScriptedProducer
 from tests.campaigns import CODE, InlineFlow, campaign
 
@@ -185,6 +187,18 @@ async def test_the_record_counts_such_an_attempt_as_accepted(tmp_path: Path) -> 
     (attempt,) = record.attempts
     assert (attempt.outcome, attempt.rejected_by) == ("accepted", ())
     assert [(p.observables["y"], p.passed) for p in record.pairs] == [(36.0, False), (1.0, True)]
+
+
+async def test_people_are_told_which_sample_was_rejected(tmp_path: Path) -> None:
+    made = campaign(tmp_path / "c", stop={"jobs": 1})
+
+    found, _ = await run(made, tmp_path / "r", answer(made, -1.0, 9.0, 2.0))
+
+    told = [line(event, State()) for event in of(CheckJudged, found) if not event.passed]
+    assert told == [
+        "D1.1 rejected by low: x is -1, must be at least 0",
+        "D1.1, sample 2, rejected by cheap: y is 36, must be below 30",
+    ]
 
 
 async def test_broken_bounds_are_recorded_and_the_producer_is_told_of_them(tmp_path: Path) -> None:

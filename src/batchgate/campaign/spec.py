@@ -288,11 +288,15 @@ class Park(Table):
         decisions: Park a decision that is out of attempts, instead of taking the fallback.
         results: Park a result that the result gate rejected, once its reruns are used up.
         expire_s: Seconds until the fallback takes over, or the rejection stands.
+        last_chance: Let the fallback take over when the allocation is about to end as well.
+        most: Decisions that may wait at once; the fallback decides the others.
     """
 
     decisions: bool = False
     results: bool = False
     expire_s: float = Field(default=8 * 3600, gt=0, le=30 * 86400)
+    last_chance: bool = False
+    most: int = Field(default=20, ge=1, le=1000)
 
 
 class CampaignSpec(Table):

@@ -6,7 +6,11 @@ import click
 
 from .. import __version__
 from .campaigns import check, new
+from .export import export
 from .hours import hours
+from .look import compare, rejections, show, timeline
+from .parked import parked
+from .replay import replay, report_card
 from .review import report, summary, verify
 from .run import run
 from .site import vllm_env
@@ -22,5 +26,23 @@ def main() -> None:
     """
 
 
-for command in (check, hours, new, report, run, submit, summary, verify, vllm_env):
+for command in (
+    check,
+    compare,
+    export,
+    hours,
+    new,
+    parked,
+    rejections,
+    replay,
+    report,
+    report_card,
+    run,
+    show,
+    submit,
+    summary,
+    timeline,
+    verify,
+    vllm_env,
+):
     main.add_command(command)

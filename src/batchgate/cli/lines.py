@@ -49,7 +49,9 @@ def line(event: Event, state: State) -> str | None:  # noqa: C901, PLR0911, PLR0
         case ProposalRejected():
             return f"D{event.decision}.{event.attempt} rejected by {event.stage}: {_why(event.reasons)}"
         case CheckJudged() if event.hard and not event.passed:
-            return f"D{event.decision}.{event.attempt} rejected by {event.check}: {_why(event.reasons)}"
+            sample = f", sample {event.sample}," if event.sample > 1 else ""
+            where = f"D{event.decision}.{event.attempt}{sample}"
+            return f"{where} rejected by {event.check}: {_why(event.reasons)}"
         case FailureRecorded():
             again = ", trying again" if event.again else ""
             return f"{event.kind} failed ({event.what}{again}): {visible(event.message)}"

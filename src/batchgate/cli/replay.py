@@ -39,7 +39,12 @@ SHOWN = 50
 @overrides_option
 @exits.reported
 def replay(
-    run: Path, *, campaign: Path | None, against: str | None, as_json: bool, overrides: tuple[str, ...]
+    run: Path,
+    *,
+    campaign: Path | None,
+    against: str | None,
+    as_json: bool,
+    overrides: tuple[str, ...],
 ) -> None:
     """Decide RUN's record once more, and tell where it does not agree with itself.
 

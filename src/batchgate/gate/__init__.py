@@ -6,10 +6,10 @@ escalation. `batchgate.langgraph` puts one into a graph.
 """
 
 from .converge import Candidate, Convergence, iterate_until_converged
-from .event import GateEvent, JsonLines, read_events
+from .event import GateEvent, JsonLines, Sink, read_events
 from .gate import Gate
 from .review import QualityGateReview, interrupt_type
-from .turn import Decision, GateState, merge_by_gate
+from .turn import Decision, GateState, Reset, Route, merge_by_gate
 
 __all__ = [
     "Candidate",
@@ -20,6 +20,9 @@ __all__ = [
     "GateState",
     "JsonLines",
     "QualityGateReview",
+    "Reset",
+    "Route",
+    "Sink",
     "interrupt_type",
     "iterate_until_converged",
     "merge_by_gate",

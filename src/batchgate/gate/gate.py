@@ -27,7 +27,6 @@ from .turn import (
     Reset,
     Route,
     Turn,
-    merge_by_gate,
     next_turn,
     route_of,
 )
@@ -112,14 +111,8 @@ class Gate:
         """
         async with self._turns:
             decision = await self.visit(value, self.state, thread=self.thread)
-            update = decision.update()
-            kept = self.state
-            kept["gate_attempts"] = merge_by_gate(
-                kept.get("gate_attempts", {}), update["gate_attempts"]
-            )
-            kept["gate_results"] = merge_by_gate(
-                kept.get("gate_results", {}), update["gate_results"]
-            )
+            self.state.setdefault("gate_attempts", {})[self.name] = decision.attempt
+            self.state.setdefault("gate_results", {})[self.name] = decision.to_dict()
             return decision
 
     async def visit(self, value: Any, state: Any, *, thread: str = "") -> Decision:
@@ -177,7 +170,7 @@ class Gate:
                 await said
         except Exception as exc:  # noqa: BLE001 - a broken sink never changes a decision
             _log.warning(
-                "gate %s: the event %r of visit %d is lost, for its sink raised %s",
+                "gate %r: the event %r of visit %d is lost, for its sink raised %s",
                 self.name,
                 event.phase,
                 event.visit,

@@ -62,7 +62,7 @@ def next_turn(state: Any, gate: str, max_attempts: int, reset: Reset) -> Turn:
     last = _entry(state, "gate_results", gate, {})
     # A count that is no longer the last decision's was set by the caller, and is kept.
     decided = count == last.get("attempt") and (
-        last["passed"] or (reset == "decision" and count >= max_attempts)
+        last.get("passed") or (reset == "decision" and count >= max_attempts)
     )
     return Turn(1 if decided else count + 1, last.get("visit", 0) + 1)
 

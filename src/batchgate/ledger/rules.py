@@ -12,12 +12,15 @@ from ..events import (
     CheckJudged,
     DecisionMade,
     DecisionOpened,
+    DecisionParked,
     Event,
     JobEnded,
     JobPlanned,
+    ParkedResolved,
     ProposalMade,
     ProposalRejected,
     ResultAccepted,
+    ResultParked,
     ResultRejected,
     RunResumed,
     RunStarted,
@@ -50,6 +53,10 @@ class _Decision:
     """Whether that answer is a proposal."""
     failed: dict[int, str] = field(default_factory=dict)
     """A hard check that a sample of its last answer failed, by the sample."""
+    proposals: int = 0
+    """Proposals that it has had."""
+    answer: str = "nothing"
+    """What a person was asked and said last: `nothing`, `parked`, or the answer's action."""
     made: DecisionMade | None = None
 
     def chosen(self, fingerprint: str) -> Mapping[str, Any] | None:
@@ -69,12 +76,14 @@ class Job:
         place: Its line.
         ended: How it ended, if it did.
         result: What became of its result, if it has one.
+        answer: What a person was asked of it and said; see `_Decision.answer`.
     """
 
     planned: JobPlanned
     place: Place
     ended: JobEnded | None = None
     result: ResultAccepted | ResultRejected | None = None
+    answer: str = "nothing"
 
 
 class Rules:
@@ -106,6 +115,9 @@ class Rules:
             JobEnded: self._job_ended,
             ResultAccepted: self._result_judged,
             ResultRejected: self._result_judged,
+            DecisionParked: self._decision_parked,
+            ResultParked: self._result_parked,
+            ParkedResolved: self._parked_resolved,
         }
 
     def judge(self, event: Event, place: Place) -> Problems:
@@ -161,6 +173,7 @@ class Rules:
             yield "order", f"attempt {event.attempt} is answered a second time"
         decision.answered = True
         decision.proposed = isinstance(event, ProposalMade)
+        decision.proposals += decision.proposed
 
     def _check_judged(self, event: CheckJudged) -> Problems:
         decision = yield from self._open_decision(event.decision)
@@ -171,13 +184,46 @@ class Rules:
 
     def _decision_made(self, event: DecisionMade) -> Problems:
         decision = yield from self._open_decision(event.decision)
-        refused_by = decision.failed.get(event.sample)
-        if event.disposition == "accepted" and refused_by:
-            message = f"decision {event.decision} is accepted though {refused_by} refused it"
-            yield "launch", message
-        if event.disposition == "accepted" and not decision.proposed:
-            yield "launch", f"decision {event.decision} is accepted without a proposal"
+        if event.disposition == "accepted":
+            yield from self._accepted(event, decision)
         decision.made = event
+
+    def _accepted(self, event: DecisionMade, decision: _Decision) -> Problems:
+        which, refused_by = f"decision {event.decision}", decision.failed.get(event.sample)
+        if event.cause == "person":
+            if decision.answer != "accept":
+                yield "launch", f"{which} is accepted by a person who never said so"
+            if not decision.proposals:
+                yield "launch", f"{which} is accepted without a proposal"
+        elif refused_by:
+            yield "launch", f"{which} is accepted though {refused_by} refused it"
+        elif not decision.proposed:
+            yield "launch", f"{which} is accepted without a proposal"
+
+    def _decision_parked(self, event: DecisionParked) -> Problems:
+        decision = yield from self._open_decision(event.decision)
+        if decision.answer == "parked":
+            yield "order", f"decision {event.decision} is parked a second time, unanswered"
+        decision.answer = "parked"
+
+    def _result_parked(self, event: ResultParked) -> Problems:
+        job = self.jobs.get(event.job)
+        if job is None or job.ended is None:
+            yield "reference", f"the result of job {event.job} is parked and cannot be there"
+        elif job.result is not None or job.answer != "nothing":
+            yield "order", f"the result of job {event.job} is parked after it was judged"
+        else:
+            job.answer = "parked"
+
+    def _parked_resolved(self, event: ParkedResolved) -> Problems:
+        number = event.what.removeprefix("D")
+        asked = (
+            self._decisions.get(int(number)) if number.isdecimal() else self.jobs.get(event.what)
+        )
+        if asked is None or asked.answer != "parked":
+            yield "reference", f"{event.what} is resolved and was not parked"
+        else:
+            asked.answer = event.action
 
     def _candidate_held(self, event: CandidateHeld) -> Problems:
         if self._chosen(event) is None:
@@ -229,6 +275,10 @@ class Rules:
             return
         if job.ended is None:
             yield "order", f"the result of job {event.job} is judged before the job has ended"
+        if job.answer != "nothing" and isinstance(event, ResultAccepted) != (
+            job.answer == "accept"
+        ):
+            yield "launch", f"the result of job {event.job} is not what was said of it when asked"
         if job.result is not None:
             yield "order", f"the result of job {event.job} is judged a second time"
         job.result = event

@@ -27,7 +27,6 @@ MAX_SHOWN: Final = 200
 """Characters of a value in a message."""
 NO_HISTORY: Final[Mapping[str, Any]] = {"count": 0, "head": ""}
 """What a record says that continues none."""
-_PASSED: Final[Data] = PASSED.to_dict()
 
 
 _Hash = Annotated[str, Field(pattern=r"^[0-9a-f]{64}\z")]
@@ -111,7 +110,8 @@ def require_record(text: str | bytes) -> Data:
             raise ValueError("history has a count without a head, or a head without a count")
         for entry in data["attempts"]:
             for ruling in entry["rulings"]:
-                _require_same(ruling["verdict"], Verdict.from_dict(ruling["verdict"]).to_dict())
+                verdict = ruling["verdict"]
+                _require_same(verdict, _verdict_data(Verdict.from_dict(verdict)))
     except ValidationError as exc:
         raise ValueError(f"not a record: {'; '.join(validation_reasons(exc))}") from None
     except (AttributeError, TypeError, ValueError, RecursionError) as exc:
@@ -151,20 +151,26 @@ def entry_of(attempt: Attempt[Any], value: Any) -> Data:
     return {
         "index": attempt.index,
         "value": value,
-        "rulings": [_written(ruling) for ruling in attempt.rulings],
+        "rulings": [_ruling_data(ruling) for ruling in attempt.rulings],
         "feedback": _cleaned(attempt.feedback),
     }
 
 
-def _written(ruling: Ruling) -> Data:
-    verdict = ruling.verdict
+def _ruling_data(ruling: Ruling) -> Data:
     return {
         "check": clean(ruling.check),
         "stage": ruling.stage,
         "hard": ruling.hard,
-        # Most rulings are a plain pass.
-        "verdict": _PASSED if verdict is PASSED else _cleaned(verdict.to_dict()),
+        "verdict": _verdict_data(ruling.verdict),
     }
+
+
+def _verdict_data(verdict: Verdict) -> Data:
+    if verdict is PASSED:  # As most are.
+        return {"passed": True}
+    # What was not said is left out, as in a plain pass.
+    said = {key: part for key, part in verdict.to_dict().items() if part not in (None, [])}
+    return {key: _cleaned(part) for key, part in said.items()}
 
 
 def attempt_of(entry: Data) -> Attempt[Any]:

@@ -216,27 +216,34 @@ class _Again:
         self.verdicts[decision, attempt] = await self._verdict(row)
 
     async def _verdict(self, row: AttemptRow) -> _Verdict:
-        proposal = self.gate.proposal(row.proposal)
-        if proposal is None:
-            return _Verdict(by="schema", reason="it does not fit the campaign's space")
-        points, unknown = proposal.points(), ""
-        judged = {check.check: check for check in row.checks}
-        for stage in self.gate.stages(row.decision, row.number):
-            for check in stage:
-                try:
-                    now = await self.gate.judge(
-                        check, proposal, self._measured(judged.get(check.name))
-                    )
-                except NotHere:
-                    unknown = unknown or f"{check.name} never judged a proposal of it"
-                    continue
-                except Exception as exc:  # noqa: BLE001 - a campaign's own code; nothing passes
-                    unknown = unknown or f"{check.name} fails: {type(exc).__name__}: {exc}"
-                    continue
-                if now.hard and not now.passed:
-                    self._refuse(now, proposal)
-                    return _Verdict(points, check.name, "; ".join(now.reasons))
-        return _Verdict(points, unknown=unknown)
+        """Judge the samples of an answer in order; the first that passes, or is unknown, counts."""
+        verdict = _Verdict(by="schema", reason="it does not fit the campaign's space")
+        for number, value in enumerate((row.proposal, *row.others), start=1):
+            proposal = self.gate.proposal(value)
+            if proposal is None:
+                continue
+            verdict = await self._of_sample(row, number, proposal)
+            if not verdict.by:
+                break
+        return verdict
+
+    async def _of_sample(self, row: AttemptRow, number: int, proposal: Proposal) -> _Verdict:
+        unknown = ""
+        judged = {check.check: check for check in row.checks if check.sample == number}
+        for step in self.gate.steps(row.decision, row.number):
+            measured = self._measured(judged.get(step.name))
+            try:
+                now = await self.gate.judge(step, proposal, measured=measured)
+            except NotHere:
+                unknown = unknown or f"{step.name} never judged a proposal of it"
+                continue
+            except Exception as exc:  # noqa: BLE001 - a campaign's own code; nothing passes
+                unknown = unknown or f"{step.name} fails: {type(exc).__name__}: {exc}"
+                continue
+            if now.hard and not now.passed:
+                self._refuse(now, proposal)
+                return _Verdict(by=step.name, reason="; ".join(now.reasons))
+        return _Verdict(proposal.points(), unknown=unknown)
 
     def _measured(self, judged: CheckJudged | None) -> tuple[Plain, ...]:
         """Return what a verifier measured, if it would measure the same now."""

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from ..campaign import Campaign, Proposal
-from ..checks import Check
 from ..events import (
     AttemptStarted,
     CheckJudged,
@@ -19,12 +18,21 @@ from ..events import (
 )
 from ..plain import plain
 from ..state import Decision
-from .gate import Gate, NotHere
+from .gate import Gate, NotHere, Step
+from .hindsight import Hindsight
 from .mismatch import Kind, Problem, Problems, differences
 
-Stand = Literal["new", "asked", "judged", "rejected", "passed", "broken", "interrupted"]
-"""How far the newest attempt has come. `judged`: some of its checks are still to come."""
+Stand = Literal[
+    "new", "asked", "judged", "rejected", "passed", "broken", "interrupted", "parked", "resolved"
+]
+"""How far the newest attempt has come.
 
+`judged`: some of its checks are still to come. `parked`: the decision waits for a person.
+`resolved`: a person has answered, or nobody in time; what follows is not the rules' to say.
+"""
+
+DUPLICATE = "duplicate"
+"""The one check that sees more than the proposal: the candidates that are known."""
 MAX_MESSAGE = 2000
 """Length at which the runner cuts the message of a failure."""
 
@@ -59,17 +67,24 @@ class Desk:
     Attributes:
         number: The decision.
         counts: Shared by all decisions of a replay.
+        hindsight: Likewise.
         stand: How far its newest attempt has come.
         attempt: Number of that attempt.
     """
 
     number: int
     counts: Counts
+    hindsight: Hindsight
     stand: Stand = "new"
     attempt: int = 0
-    _proposal: Proposal | None = None
-    _due: list[tuple[int, Check[Proposal]]] = field(default_factory=list)
-    _refused: bool = False
+    _noted: int = 0
+    """Events of the run up to the attempt's newest one."""
+    _samples: list[Proposal | None] = field(default_factory=list)
+    _steps: list[Step] = field(default_factory=list)
+    _due: list[int] = field(default_factory=list)
+    """Samples that the first of the steps has still to judge."""
+    _fallen: dict[int, int] = field(default_factory=dict)
+    """Samples that a hard check rejected, and in which stage."""
     _broken: FailureKind | None = None
 
     def interrupt(self) -> None:
@@ -93,14 +108,15 @@ class Desk:
         yield from self._answered(event.attempt)
         if event.samples_valid > event.samples_total:
             yield "proposal", f"{event.samples_valid} of {event.samples_total} samples were valid"
-        self._proposal = gate.proposal(event.proposal)
-        if self._proposal is None:
-            yield "proposal", "it does not fit the campaign's model of a proposal"
-        elif plain(self._proposal) != event.proposal:
-            yield "proposal", "the campaign's model of a proposal writes it in another way"
-        stages = gate.stages(self.number, self.attempt)
-        self._due = [(place, check) for place, stage in enumerate(stages) for check in stage]
-        self._refused, self.stand = False, "judged"
+        self._noted = self.hindsight.count
+        self._samples = [gate.proposal(value) for value in (event.proposal, *event.others)]
+        for sample, value in zip(self._samples, (event.proposal, *event.others), strict=True):
+            if sample is None:
+                yield "proposal", "it does not fit the campaign's model of a proposal"
+            elif plain(sample) != value:
+                yield "proposal", "the campaign's model of a proposal writes it in another way"
+        self._steps, self._fallen = gate.steps(self.number, self.attempt), {}
+        self._due, self.stand = list(range(1, len(self._samples) + 1)), "judged"
 
     def reject(self, attempt: int) -> Problems:
         """Take in that the producer rejected its own answer."""
@@ -109,16 +125,16 @@ class Desk:
 
     async def judge(self, event: CheckJudged, gate: Gate) -> AsyncIterator[Problem]:
         """Judge a verdict: whether its check was due, and what the check says now."""
-        check = self._take(event.check)
-        if check is None:
-            yield "check", f"{event.check} is no check that was due; {self._next()}"
-        else:
-            if check[1]:
-                yield "check", f"{event.check} judged, and {check[1]} before it did not"
-            async for problem in self._again(event, check[0], gate):
+        if (due := self._next()) != (event.check, event.sample):
+            told = f"{due[0]} of sample {due[1]}" if due else "nothing"
+            yield "check", f"{event.check} judged sample {event.sample} where {told} was due"
+            self._skip_to(event)
+        if self._next() == (event.check, event.sample):
+            step = self._steps[0]
+            async for problem in self._again(event, step, gate):
                 yield problem
-        self._refused = self._refused or (event.hard and not event.passed)
-        self._conclude()
+            self._conclude(event, step)
+        self._noted = self.hindsight.count
 
     async def fail(self, event: FailureRecorded, gate: Gate) -> AsyncIterator[Problem]:
         """Judge that something broke."""
@@ -137,6 +153,16 @@ class Desk:
             yield "loop", f"attempt {event.attempt} failed where {self.attempt} was under way"
         self.stand, self._broken = "broken", event.kind
 
+    def park(self, decision: Decision, gate: Gate) -> Problems:
+        """Judge that the decision was left to a person."""
+        if ("fallback", "rejected") not in self._ends(decision, gate.campaign):
+            yield "loop", "it was parked, though it was not out of attempts"
+        self.stand = "parked"
+
+    def resolve(self) -> None:
+        """Take in that the decision was answered for."""
+        self.stand = "resolved"
+
     def close(
         self, event: DecisionMade, decision: Decision, gate: Gate, batches: dict[int, int]
     ) -> Problems:
@@ -150,7 +176,7 @@ class Desk:
         """
         if event.attempts != decision.spent:
             yield "loop", f"attempts is {event.attempts}, must be {decision.spent}"
-        if event.disposition != "abandoned":
+        if event.disposition != "abandoned" and self.stand != "resolved":
             allowed = self._ends(decision, gate.campaign)
             if (event.disposition, event.cause) not in allowed:
                 told = " or ".join(f"{one} {why!r}" for one, why in allowed) or "left open"
@@ -161,42 +187,57 @@ class Desk:
         if self.stand != "asked":
             yield "loop", f"attempt {attempt} was answered though it was not being asked"
 
-    def _take(self, name: str) -> tuple[Check[Proposal], str] | None:
-        """Take a check from those that are due; return it and the name of one left out."""
-        for place, (_, check) in enumerate(self._due):
-            if check.name == name:
-                left_out = self._due[0][1].name if place else ""
-                del self._due[:place]
-                return check, left_out
-        return None
+    def _next(self) -> tuple[str, int] | None:
+        """Return the check that is to judge next, and the sample."""
+        return (self._steps[0].name, self._due[0]) if self._steps and self._due else None
 
-    def _next(self) -> str:
-        return f"{self._due[0][1].name} is" if self._due else "none is"
+    def _skip_to(self, event: CheckJudged) -> None:
+        """Go on from a verdict that was not due, if it can be one of this attempt."""
+        places = [place for place, step in enumerate(self._steps) if step.name == event.check]
+        if places and 1 <= event.sample <= len(self._samples):
+            del self._steps[: places[0]]
+            self._due = [event.sample, *(n for n in self._left() if n > event.sample)]
 
-    def _conclude(self) -> None:
-        """Drop the check that has judged; after a refusal only the rest of its stage is due."""
+    def _left(self) -> list[int]:
+        """Return the samples that no stage before the first of the steps has rejected."""
+        stage, numbers = self._steps[0].stage, range(1, len(self._samples) + 1)
+        return [number for number in numbers if self._fallen.get(number, stage) >= stage]
+
+    def _conclude(self, event: CheckJudged, step: Step) -> None:
+        """Take a verdict in, and find out what is due after it."""
+        self._due.pop(0)
+        if event.hard and not event.passed:
+            self._fallen.setdefault(event.sample, step.stage)
+        elif step.last:
+            self._due = []
         if self._due:
-            stage, _ = self._due.pop(0)
-            if self._refused:
-                self._due = [item for item in self._due if item[0] == stage]
-        if not self._due:
-            self.stand = "rejected" if self._refused else "passed"
+            return
+        self._steps.pop(0)
+        all_fell = len(self._fallen) == len(self._samples)
+        if self._steps and not (all_fell and self._steps[0].stage != step.stage):
+            self._due = self._left()
+        else:
+            self.stand = "rejected" if all_fell else "passed"
 
-    async def _again(
-        self, event: CheckJudged, check: Check[Proposal], gate: Gate
-    ) -> AsyncIterator[Problem]:
-        if self._proposal is None:
+    @property
+    def _winner(self) -> int:
+        """Return the first sample that nothing rejected."""
+        return next(n for n in range(1, len(self._samples) + 1) if n not in self._fallen)
+
+    async def _again(self, event: CheckJudged, step: Step, gate: Gate) -> AsyncIterator[Problem]:
+        sample = self._samples[event.sample - 1]
+        if sample is None:
             return
         try:
-            now = await gate.judge(check, self._proposal, event.observables)
+            now = await gate.judge(step, sample, measured=event.observables, sample=event.sample)
         except NotHere as exc:
             if event.verifier:
                 yield "reason", str(exc)
             else:
-                self.counts.skipped[check.name] = self.counts.skipped.get(check.name, 0) + 1
+                self._skipped(step.name)
             return
         except Exception as exc:  # noqa: BLE001 - a campaign's own code; that it breaks is told
-            yield "check", f"{check.name} fails now: {type(exc).__name__}: {exc}"
+            yield "check", f"{step.name} fails now: {type(exc).__name__}: {exc}"
             return
         if now.verifier:
             self.counts.measured += 1
@@ -204,35 +245,60 @@ class Desk:
             self.counts.rerun += 1
         free = _FREE if now.verifier else frozenset({"elapsed_s"})
         told = list(differences(event, now, free=free))
+        if told and step.name == DUPLICATE and await self._held_earlier(event, step, sample, gate):
+            return
         for difference in told:
             kind: Kind = "reason" if event.passed == now.passed else "verdict"
-            yield kind, f"{check.name}: {difference}"
-        if told and not now.verifier and await self._is_unsteady(check, now, gate):
-            yield "unsteady", f"{check.name} says two things of one proposal"
+            yield kind, f"{step.name}: {difference}"
+        if told and not now.verifier and await self._is_unsteady(step, sample, now, gate):
+            yield "unsteady", f"{step.name} says two things of one proposal"
 
-    async def _is_unsteady(self, check: Check[Proposal], first: CheckJudged, gate: Gate) -> bool:
-        assert self._proposal is not None
+    async def _held_earlier(
+        self, event: CheckJudged, step: Step, sample: Proposal, gate: Gate
+    ) -> bool:
+        """Whether a verdict on twins was right at some moment since the attempt's event before."""
+        state = gate.listener.state
+        now = state.known
         try:
-            second = await gate.judge(check, self._proposal)
+            for known in self.hindsight.since(self._noted, state):
+                state.known = known
+                then = await gate.judge(step, sample, sample=event.sample)
+                if not any(differences(event, then, free=_FREE)):
+                    return True
+        finally:
+            state.known = now
+        return False
+
+    async def _is_unsteady(
+        self, step: Step, sample: Proposal, first: CheckJudged, gate: Gate
+    ) -> bool:
+        try:
+            second = await gate.judge(step, sample, sample=first.sample)
         except Exception:  # noqa: BLE001 - it gave a verdict a moment ago
             return True
         return any(differences(second, first, free=_FREE))
 
     async def _broke(self, event: FailureRecorded, gate: Gate) -> AsyncIterator[Problem]:
-        due = self._take(event.what)
-        if due is None or due[1]:
-            yield "check", f"{event.what} failed and was not due; {self._next()}"
-        elif self._proposal is not None:
-            try:
-                await gate.judge(due[0], self._proposal)
-            except NotHere:
-                self.counts.skipped[event.what] = self.counts.skipped.get(event.what, 0) + 1
-            except Exception as exc:  # noqa: BLE001 - it is what the record says
-                said = f"{type(exc).__name__}: {exc}"[:MAX_MESSAGE]
-                if said != event.message:
-                    yield "reason", f"{event.what} fails with {said!r} now"
-            else:
-                yield "check", f"{event.what} failed, and gives a verdict now"
+        due = self._next()
+        if due is None or due[0] != event.what:
+            yield "check", f"{event.what} failed where {due[0] if due else 'nothing'} was due"
+            return
+        sample = self._samples[due[1] - 1]
+        if sample is None:
+            return
+        try:
+            await gate.judge(self._steps[0], sample)
+        except NotHere:
+            self._skipped(event.what)
+        except Exception as exc:  # noqa: BLE001 - it is what the record says
+            said = f"{type(exc).__name__}: {exc}"[:MAX_MESSAGE]
+            if said != event.message:
+                yield "reason", f"{event.what} fails with {said!r} now"
+        else:
+            yield "check", f"{event.what} failed, and gives a verdict now"
+
+    def _skipped(self, name: str) -> None:
+        self.counts.skipped[name] = self.counts.skipped.get(name, 0) + 1
 
     def _ends(self, decision: Decision, campaign: Campaign) -> list[tuple[str, str]]:
         """Return the ways in which the decision may be closed now, each with its cause."""
@@ -251,8 +317,12 @@ class Desk:
     def _chosen(self, event: DecisionMade, gate: Gate, batches: dict[int, int]) -> Problems:
         space = gate.campaign.space
         match event.disposition:
-            case "accepted" if self._proposal is not None:
-                points = self._proposal.points()
+            case "accepted" if self.stand == "passed" and (
+                taken := self._samples[self._winner - 1]
+            ):
+                points = taken.points()
+                if event.sample != self._winner:
+                    yield "loop", f"sample is {event.sample}, must be {self._winner}"
                 due = tuple(
                     Chosen(fingerprint=space.fingerprint(p), candidate=dict(p)) for p in points
                 )

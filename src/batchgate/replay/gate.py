@@ -1,4 +1,4 @@
-"""The gate of a campaign over a record: its stages, each of which judges a stored proposal.
+"""The gate of a campaign over a record: its checks in order, each judging a stored proposal.
 
 It is the runner's own gate, with a recorder that only listens and an execution side that hands
 out what verifiers measured then. So a verifier's verdict is worked out anew from its
@@ -25,9 +25,6 @@ from ..runner import Recorder
 from ..runner.verify import Judges, Turn
 from ..state import State
 
-Stage = list[Check[Proposal]]
-"""Checks that are all run, whatever one of them says."""
-
 
 class NotHere(Exception):
     """A verdict cannot be given here: its check's code or its verifier's measurements are missing."""
@@ -52,6 +49,28 @@ class Listener(Recorder):
         """Remember an event; the state stays as it is."""
         self.events.append(event)
         return Appended(Entry(seq=0, at_ns=0, event=event), "", "")
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One check in the order of a gate.
+
+    Attributes:
+        stage: From 1. Checks of one stage are all run, whatever one of them says.
+        check: The check.
+        turn: Where the check finds what it judges.
+        last: Whether it is the last verifier, which spares the samples after one that passes.
+    """
+
+    stage: int
+    check: Check[Proposal]
+    turn: Turn
+    last: bool
+
+    @property
+    def name(self) -> str:
+        """The check's name."""
+        return self.check.name
 
 
 @dataclass(slots=True)
@@ -93,20 +112,27 @@ class Gate:
         except ValidationError:
             return None
 
-    def stages(self, decision: int, attempt: int) -> list[Stage]:
-        """Return the stages that judge an attempt, in order."""
-        checks = self._judges.checks(Turn(decision, attempt=attempt))
-        return [[one] if isinstance(one, Check) else list(one) for one in checks]
+    def steps(self, decision: int, attempt: int) -> list[Step]:
+        """Return the checks that judge an attempt, in order."""
+        turn = Turn(decision, attempt=attempt)
+        verifiers = self.campaign.spec.verifiers
+        last = verifiers[-1].name if verifiers else ""
+        return [
+            Step(stage, check, turn, check.name == last)
+            for stage, same in enumerate(self._judges.checks(turn), start=1)
+            for check in (same if isinstance(same, list) else [same])
+        ]
 
     async def judge(
-        self, check: Check[Proposal], proposal: Proposal, measured: Sequence[Plain] = ()
+        self, step: Step, proposal: Proposal, *, measured: Sequence[Plain] = (), sample: int = 1
     ) -> CheckJudged:
-        """Judge a proposal with one check of `stages`, now.
+        """Judge a proposal with one check, now.
 
         Args:
-            check: The check.
-            proposal: The proposal.
+            step: The check.
+            proposal: The proposal, or one sample of an answer.
             measured: For a verifier, what it measured of each candidate.
+            sample: Number of the sample, for the record.
 
         Raises:
             NotHere: The check's code or the measurements are missing.
@@ -114,10 +140,11 @@ class Gate:
         """
         self.listener.events.clear()
         self._measured.give(measured)
-        await check.judge(proposal)
+        step.turn.take([proposal])
+        await step.check.judge(proposal)
         (judged,) = self.listener.events
         assert isinstance(judged, CheckJudged)
-        return judged
+        return judged.model_copy(update={"sample": sample})
 
 
 class Measured:

@@ -30,8 +30,11 @@ from ..state import State
 from .gate import Listener, Measured
 from .mismatch import Problems, differences
 
-_STATES = {End.CANCELED: JobState.CANCELED, End.UNKNOWN: JobState.LOST}
-_HELD_FOR = {"node_h": "node_h", "wall_s": "time"}
+_LOSSES = {End.ORPHANED, End.UNKNOWN}
+_STATES = {End.CANCELED: JobState.CANCELED, **dict.fromkeys(_LOSSES, JobState.LOST)}
+_HELD_FOR = {"node_h": "node_h", "billed_node_h": "node_h", "lives": "time", "wall_s": "time"}
+_BY_TENURE = {"billed_node_h", "lives"}
+"""Rules that may also end a life ahead of time, because nothing more could end within it."""
 
 
 def digest_of(spec: Plain) -> str:
@@ -118,17 +121,18 @@ def ended(event: JobEnded, state: State, campaign: Campaign, *, life_began_at: f
 
 
 def _worth_another_run(event: JobEnded, state: State, campaign: Campaign) -> bool:
-    plan = state.jobs[event.job].plan
+    plan, failure = state.jobs[event.job].plan, campaign.spec.failure
     before = [job.end.end for job in state.runs[plan.fingerprint] if job.end]
     match event.end:
         case End.CANCELED:
             return True
         case End.TIMED_OUT:
             return False
-        case End.UNKNOWN:
-            return before.count(End.UNKNOWN) < campaign.spec.failure.losses
+        case End.ORPHANED | End.UNKNOWN:
+            left = event.end is End.UNKNOWN and failure.lost == "leave"
+            return not left and sum(end in _LOSSES for end in before) < failure.losses
         case _:
-            broken = [end for end in before if end not in {End.CANCELED, End.UNKNOWN}]
+            broken = [end for end in before if end not in {End.CANCELED, *_LOSSES}]
             return len(broken) < campaign.spec.job.retries
 
 
@@ -137,7 +141,7 @@ def accepted(
 ) -> Problems:
     """Judge a valid result by the constraints, and by its file where that is plain JSON."""
     yield from _awaited(event, state)
-    for reason in _refusals(event.values, campaign):
+    for reason in () if _is_resolved(event.job, state) else _refusals(event.values, campaign):
         yield "result", f"it is accepted, though {reason}"
     feasible = not any(unmet(campaign.spec.constraints, event.values))
     if event.feasible != feasible:
@@ -150,6 +154,11 @@ def accepted(
 def refused(event: ResultRejected, state: State, campaign: Campaign) -> Problems:
     """Judge a rejected result by its values, where there are any."""
     yield from _awaited(event, state)
+    if _is_resolved(event.job, state):
+        return
+    again = state.jobs[event.job].plan.rerun < len(campaign.spec.job.again)
+    if event.again != again:
+        yield "result", f"again is {event.again}, must be {again}"
     values = restore(event.values)
     if not isinstance(values, Mapping) or not values:
         if not event.reasons:
@@ -161,8 +170,13 @@ def refused(event: ResultRejected, state: State, campaign: Campaign) -> Problems
 
 
 def _awaited(event: ResultAccepted | ResultRejected, state: State) -> Problems:
-    if event.job not in {job.plan.job for job in state.unjudged}:
+    if event.job not in {*state.parked, *(job.plan.job for job in state.unjudged)}:
         yield "result", f"no result of job {event.job} was waited for"
+
+
+def _is_resolved(job: str, state: State) -> bool:
+    """Whether a person, and not the rules, has judged a result."""
+    return job in state.parked and state.parked[job].answer is not None
 
 
 def _refusals(values: Mapping[str, Any], campaign: Campaign) -> tuple[str, ...]:
@@ -216,7 +230,9 @@ class Ending:
 
     def suspended(self, state: State) -> Problems:
         """Judge that the run was told to stop."""
-        if state.running:
+        # A job that was lost may be left as it is, for the next life to look at.
+        waits = state.spec is not None and state.spec.failure.lost == "wait"
+        if state.running and not waits:
             yield "stop", f"{len(state.running)} jobs were running still"
 
     def stopped(self, event: RunStopped, state: State, at: float) -> Problems:
@@ -224,7 +240,8 @@ class Ending:
         if state.stopped is not None:
             yield "stop", "the campaign was over already"
         said = Stop(event.rule, event.reason, event.failed)
-        if said not in self._held and said != _out_of_time(state, at):
+        held = said in self._held or said == _out_of_time(state, at)
+        if not held and event.rule not in _BY_TENURE:
             yield "stop", f"the rule {event.rule!r} did not hold: {event.reason}"
         left = {
             "decisions are open": state.open,

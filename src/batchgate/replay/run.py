@@ -16,11 +16,13 @@ from ..events import (
     CheckJudged,
     DecisionMade,
     DecisionOpened,
+    DecisionParked,
     Entry,
     Event,
     FailureRecorded,
     JobEnded,
     JobPlanned,
+    ParkedResolved,
     ProposalMade,
     ProposalRejected,
     ResultAccepted,
@@ -38,6 +40,7 @@ from ..state import State
 from . import loop
 from .desk import Counts, Desk
 from .gate import Gate, campaign_of
+from .hindsight import Hindsight
 from .mismatch import Kind, Mismatch, Problem, Problems
 
 
@@ -112,6 +115,7 @@ class _Player:
     code: Path | None
     state: State = field(default_factory=State)
     counts: Counts = field(default_factory=Counts)
+    hindsight: Hindsight = field(default_factory=Hindsight)
     gate: Gate | None = None
     slots: int = 1
     life_began_at: float = 0.0
@@ -128,6 +132,7 @@ class _Player:
         try:
             async for kind, message in self._judge(event, entry.at):
                 self._tell(where, event, kind, message)
+            self.hindsight.note(event, self.state)
             self.state.apply(event, at=entry.at)
             self._follow(event, entry.at)
         except (LookupError, TypeError, ValueError, AttributeError, AssertionError) as exc:
@@ -166,7 +171,13 @@ class _Player:
                 judge = desk.judge if isinstance(event, CheckJudged) else desk.fail
                 async for problem in judge(event, self._open_gate):  # type: ignore[arg-type]
                     yield problem
-            case AttemptStarted() | ProposalMade() | ProposalRejected() | DecisionMade():
+            case (
+                AttemptStarted()
+                | ProposalMade()
+                | ProposalRejected()
+                | DecisionMade()
+                | DecisionParked()
+            ):
                 for problem in self._judge_step(event):
                     yield problem
             case _:
@@ -174,7 +185,8 @@ class _Player:
                     yield problem
 
     def _judge_step(
-        self, event: AttemptStarted | ProposalMade | ProposalRejected | DecisionMade
+        self,
+        event: AttemptStarted | ProposalMade | ProposalRejected | DecisionMade | DecisionParked,
     ) -> Problems:
         desk, decision = self.desks[event.decision], self.state.decisions[event.decision]
         match event:
@@ -184,10 +196,12 @@ class _Player:
                 yield from desk.propose(event, self._open_gate)
             case ProposalRejected():
                 yield from desk.reject(event.attempt)
+            case DecisionParked():
+                yield from desk.park(decision, self._open_gate)
             case DecisionMade():
                 yield from desk.close(event, decision, self._open_gate, self.batches)
 
-    def _judge_loop(self, event: Event, at: float) -> Problems:
+    def _judge_loop(self, event: Event, at: float) -> Problems:  # noqa: C901, PLR0912 - a case an event
         state = self.state
         match event:
             case SegmentOpened():
@@ -237,9 +251,11 @@ class _Player:
                 for desk in self.desks.values():
                     desk.interrupt()
             case DecisionOpened():
-                self.desks[event.decision] = Desk(event.decision, self.counts)
+                self.desks[event.decision] = Desk(event.decision, self.counts, self.hindsight)
             case AttemptStarted():
                 self.attempts += 1
+            case ParkedResolved() if event.what not in self.state.jobs:
+                self.desks[int(event.what.removeprefix("D"))].resolve()
             case SurrogateAsked():
                 self.batches[event.batch] = event.candidates
             case DecisionMade() if event.disposition == "abandoned":

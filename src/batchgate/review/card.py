@@ -10,6 +10,7 @@ model, prompt or check changed last. Nothing is changed by looking.
 
 from __future__ import annotations
 
+import bisect
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from .. import ledger
-from ..campaign import CampaignSpec
+from ..campaign import CampaignSpec, Space
 from ..errors import LedgerError
 from ..events import CheckJudged, Chosen, Entry, RunResumed, RunStarted
 from .estimate import Seen, Share
@@ -164,6 +165,7 @@ class _Campaigns:
 
     def __init__(self) -> None:
         self._since: list[tuple[float, CampaignSpec, str]] = []
+        self._keys: dict[tuple[int, str], tuple[str, str]] = {}
 
     def watch(self, entries: Iterable[Entry]) -> Iterator[Entry]:
         """Pass entries on and note every campaign."""
@@ -180,22 +182,23 @@ class _Campaigns:
 
     def key(self, attempt: AttemptRow, check: str) -> tuple[str, str, str]:
         """Return what a verdict depends on: the model, how it is asked, and the check."""
-        spec, version = self._at(attempt.started_at)
-        prompt = _digest(spec.producer.model_dump(mode="json"), spec.campaign.prompt)
-        known = [
-            *(use for use in spec.check if check in {use.name, use.use.partition(":")[2]}),
-            *(level for level in spec.verifiers if check == level.name),
-        ]
-        told = [one.model_dump(mode="json") for one in known]
-        if check == GATE:
-            told = [spec.model_dump(mode="json", include={"check", "level"})]
-        return attempt.model, prompt, _digest(told, version)
+        place = bisect.bisect_right(self._since, attempt.started_at, key=lambda item: item[0]) - 1
+        if (place, check) not in self._keys:
+            _, spec, version = self._since[place]
+            self._keys[place, check] = _versions(spec, version, check)
+        return attempt.model, *self._keys[place, check]
 
-    def _at(self, at: float) -> tuple[CampaignSpec, str]:
-        *_, (spec, version) = (
-            (spec, version) for since, spec, version in self._since if since <= at
-        )
-        return spec, version
+
+def _versions(spec: CampaignSpec, version: str, check: str) -> tuple[str, str]:
+    """Return digests of how the model is asked, and of a check or the whole gate."""
+    if check == GATE:
+        told = [spec.model_dump(mode="json", include={"check", "level", "duplicates"})]
+    else:
+        uses = (use for use in spec.check if check in {use.name, use.use.partition(":")[2]})
+        levels = (level for level in spec.verifiers if check == level.name)
+        told = [one.model_dump(mode="json") for one in (*uses, *levels)]
+    asked = _digest(spec.producer.model_dump(mode="json"), spec.campaign.prompt)
+    return asked, _digest(told, version)
 
 
 def _digest(*parts: Any) -> str:
@@ -223,38 +226,43 @@ def _trials(
     assert record.spec is not None
     space = record.spec.space
     audits = {c.fingerprint: p for c in decision.candidates if (p := _audited(c)) is not None}
+    let_through = {c.fingerprint for c in decision.candidates} - audits.keys()
     for attempt in decision.attempts:
-        if not attempt.checks:
-            continue
-        accepted = attempt.outcome == "accepted"
-        for place, candidate in enumerate(attempt.candidates):
-            try:
-                fingerprint = space.fingerprint(candidate)
-            except (LookupError, TypeError, ValueError, StopIteration):
-                continue
-            launched = accepted or fingerprint in audits
-            probability = 1.0 if accepted else audits.get(fingerprint, 1.0)
-            good = goods.get(fingerprint) if launched else None
-            base = _Trial(
-                check=GATE,
-                kind="gate",
-                at=attempt.started_at,
-                key=campaigns.key(attempt, GATE),
-                passed=accepted,
-                good=good,
-                probability=probability,
-                observables={},
-            )
-            yield base
-            for check in attempt.checks:
-                yield replace(
-                    base,
-                    check=check.check,
-                    kind=_kind(check),
-                    key=campaigns.key(attempt, check.check),
-                    passed=_let_pass(check, fingerprint),
-                    observables=_observables(check, place),
+        for sample in range(1, 2 + len(attempt.others)):
+            checks = [check for check in attempt.checks if check.sample == sample]
+            for place, candidate in enumerate(attempt.sampled(sample) if checks else ()):
+                fingerprint = _fingerprint(space, candidate)
+                accepted = attempt.outcome == "accepted" and fingerprint in let_through
+                launched = accepted or fingerprint in audits
+                base = _Trial(
+                    check=GATE,
+                    kind="gate",
+                    at=attempt.started_at,
+                    key=campaigns.key(attempt, GATE),
+                    passed=accepted,
+                    good=goods.get(fingerprint) if launched else None,
+                    probability=1.0 if accepted else audits.get(fingerprint, 1.0),
+                    observables={},
                 )
+                if accepted or any(check.hard and not check.passed for check in checks):
+                    yield base
+                for check in checks:
+                    yield replace(
+                        base,
+                        check=check.check,
+                        kind=_kind(check),
+                        key=campaigns.key(attempt, check.check),
+                        passed=_let_pass(check, fingerprint),
+                        observables=_observables(check, place),
+                    )
+
+
+def _fingerprint(space: Space, candidate: Mapping[str, Any]) -> str:
+    # A campaign's own proposal model may let values through that are none of the space's.
+    try:
+        return space.fingerprint(candidate)
+    except (LookupError, TypeError, ValueError):
+        return ""
 
 
 def _kind(check: CheckJudged) -> Literal["check", "soft", "verifier"]:

@@ -56,6 +56,7 @@ from .rows import (
     LifeRow,
     PairRow,
     ServerRow,
+    candidates_of,
 )
 
 
@@ -152,6 +153,7 @@ class _Attempt:
         hard = [check for check in self.checks if check.hard and not check.passed]
         if last and disposition == "accepted":
             hard = [check for check in hard if check.sample == sample]
+            self.values["sample"] = sample
         if hard:
             self.values["rejected_by"] = tuple(check.check for check in hard)
             self.values["reasons"] = tuple(r for check in hard for r in check.reasons)
@@ -359,7 +361,7 @@ def _pairs(
 def _judged(
     attempt: AttemptRow, check: CheckJudged, results: Mapping[str, JobRow], space: Space
 ) -> Iterator[PairRow]:
-    for place, candidate in enumerate(attempt.sampled(check.sample)):
+    for place, candidate in enumerate(candidates_of(attempt.sampled(check.sample))):
         fingerprint = _fingerprint(space, candidate)
         measured = check.observables[place] if place < len(check.observables) else {}
         result = results.get(fingerprint)

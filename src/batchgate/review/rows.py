@@ -44,6 +44,7 @@ class AttemptRow:
         outcome: What became of it.
         proposal: The proposal, or the raw value of an answer that its producer rejected.
         others: Further samples of the answer, judged as the proposal was.
+        sample: Which of them all was accepted, 1 being the proposal; 1 when none was.
         checks: Verdicts in the order in which they were given.
         rejected_by: Checks that rejected it, or the producer's stage that did; else empty.
         reasons: Why it was rejected, all of them.
@@ -66,6 +67,7 @@ class AttemptRow:
     outcome: AttemptOutcome
     proposal: Plain = None
     others: tuple[Plain, ...] = ()
+    sample: int = 1
     checks: tuple[CheckJudged, ...] = ()
     rejected_by: tuple[str, ...] = ()
     reasons: tuple[str, ...] = ()
@@ -82,17 +84,17 @@ class AttemptRow:
 
     @property
     def candidates(self) -> tuple[Mapping[str, Any], ...]:
-        """The proposal's candidates; empty when it does not have the shape of a proposal."""
-        return candidates_of(self.proposal)
+        """The sample's candidates; empty when it does not have the shape of a proposal."""
+        return candidates_of(self.sampled(self.sample))
 
-    def sampled(self, number: int) -> tuple[Mapping[str, Any], ...]:
-        """Return the candidates of a sample, 1 for the proposal itself."""
-        return candidates_of((self.proposal, *self.others)[number - 1])
+    def sampled(self, number: int) -> Plain:
+        """Return a sample of the answer, 1 for the proposal itself."""
+        return (self.proposal, *self.others)[number - 1]
 
     @property
     def identity(self) -> str:
         """Canonical JSON of what was proposed, the rationale left out: equal for equal values."""
-        return json.dumps(self.candidates or self.proposal, sort_keys=True)
+        return json.dumps(self.candidates or self.sampled(self.sample), sort_keys=True)
 
 
 def candidates_of(proposal: Plain) -> tuple[Mapping[str, Any], ...]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
@@ -38,6 +39,7 @@ from ..events import (
     Chosen,
     DecisionMade,
     DecisionOpened,
+    DecisionParked,
     Disposition,
     FailureKind,
     FailureRecorded,
@@ -77,12 +79,13 @@ class Decider:
     _claimed: list[Candidate] = field(default_factory=list)
     _surrogate: asyncio.Lock = field(default_factory=asyncio.Lock)
 
-    async def ask(self, number: int, producer: Producer) -> None:
+    async def ask(self, number: int, producer: Producer, *, attempts: int | None = None) -> None:
         """Make a decision by asking the producer; one that is open already goes on.
 
         Args:
             number: The decision.
             producer: Whom to ask.
+            attempts: How often at most; by default what the campaign's budget leaves.
 
         Raises:
             LedgerError, FlowError, ConfigError: Nothing can be decided any more.
@@ -92,7 +95,11 @@ class Decider:
             self.recorder.record(DecisionOpened(decision=number))
         earlier = state.decisions[number]
         turn = Turn(number, attempt=earlier.spent)
-        left = ask.attempts - earlier.spent
+        left = ask.attempts - earlier.spent if attempts is None else attempts
+        parks = self._parks()
+        if left < 1 and parks:
+            self._park(number)
+            return
         if left < 1:
             await self.fall_back(number, ask.batch, cause="rejected")
             return
@@ -101,7 +108,8 @@ class Decider:
                 lambda previous: self._propose(producer, turn, previous),
                 checks=self.judges.checks(turn),
                 attempts=left,
-                fallback=lambda: self._batch(turn, ask.batch),
+                fallback=None if parks else lambda: self._batch(turn, ask.batch),
+                escalate=parks,
                 name=self.campaign.spec.campaign.name,
                 history=[self._attempt(i, p) for i, p in enumerate(earlier.attempts, start=1)],
             )
@@ -120,7 +128,9 @@ class Decider:
             self._fail("check", turn.stage, exc, turn)
             self._close(turn, "failed", cause="check")
         else:
-            if outcome.disposition == "fallback":
+            if outcome.value is None:
+                self._park(number)
+            elif outcome.disposition == "fallback":
                 self._close(turn, "fallback", outcome.value.points(), cause="rejected")
             else:
                 winner = turn.winner
@@ -150,6 +160,29 @@ class Decider:
             self._close(turn, "failed", cause="surrogate")
         else:
             self._close(turn, "fallback", batch.points(), cause=cause)
+
+    def let_pass(self, number: int) -> None:
+        """Close a parked decision with its last proposal, because a person says so."""
+        turn, model = Turn(number), self.campaign.proposal_model
+        for past in reversed(self.recorder.state.decisions[number].attempts):
+            with contextlib.suppress(ValidationError):  # this answer was no proposal
+                points = model.model_validate(past.proposal).points()
+                if not any(any(self.campaign.space.problems(point)) for point in points):
+                    self._close(turn, "accepted", points, cause="person")
+                    return
+        self._close(turn, "refused", cause="nothing that could be launched")
+
+    def refuse(self, number: int) -> None:
+        """Close a parked decision without a candidate, because a person says so."""
+        self._close(Turn(number), "refused", cause="person")
+
+    def _parks(self) -> bool:
+        park, state = self.campaign.spec.park, self.recorder.state
+        return park.decisions and len(state.parked) < park.most
+
+    def _park(self, number: int) -> None:
+        expires_at = time.time() + self.campaign.spec.park.expire_s
+        self.recorder.record(DecisionParked(decision=number, expires_at=expires_at))
 
     def abandon(self, number: int, *, cause: str) -> None:
         """Close an open decision because the run stops."""

@@ -211,9 +211,25 @@ class Launcher:
         observables, reasons = await self._result(planned)
         if not reasons:
             reasons = tuple(unmet(self.level.accept, observables)) or self._unusable(observables)
-        if reasons:
-            self._reject(planned, reasons, observables)
+        if not reasons:
+            self.accept(planned, observables)
             return
+        again, park = planned.rerun < len(self.level.again), self.campaign.spec.park
+        if park.results and not again and not self._unusable(observables):
+            self.recorder.record(
+                ResultParked(
+                    job=planned.job,
+                    fingerprint=planned.fingerprint,
+                    reasons=reasons,
+                    values=plain(dict(observables)),
+                    expires_at=time.time() + park.expire_s,
+                )
+            )
+            return
+        self.refuse(planned, reasons, observables, again=again)
+
+    def accept(self, planned: JobPlanned, observables: Mapping[str, Any]) -> None:
+        """Take a result for one; whether it meets the campaign's constraints is another matter."""
         values = _numbers(observables)
         feasible = not any(unmet(self.campaign.spec.constraints, values))
         self.recorder.record(
@@ -222,21 +238,31 @@ class Launcher:
             )
         )
 
-    def _reject(
-        self, planned: JobPlanned, reasons: tuple[str, ...], observables: Mapping[str, Any]
+    def refuse(
+        self,
+        planned: JobPlanned,
+        reasons: tuple[str, ...],
+        observables: Mapping[str, Any],
+        *,
+        again: bool = False,
     ) -> None:
-        """Run a job with a rejected result again, park it, or let the rejection stand."""
-        again, park = planned.rerun < len(self.level.again), self.campaign.spec.park
-        facts = {
-            "job": planned.job,
-            "fingerprint": planned.fingerprint,
-            "reasons": reasons,
-            "values": plain(dict(observables)),
-        }
-        if park.results and not again and _numbers(observables):
-            self.recorder.record(ResultParked(**facts, expires_at=time.time() + park.expire_s))
-        else:
-            self.recorder.record(ResultRejected(**facts, again=again))
+        """Keep a result as one that is none.
+
+        Args:
+            planned: Its job.
+            reasons: Why it is none.
+            observables: What it said.
+            again: Whether the candidate runs again with the level's changed settings.
+        """
+        self.recorder.record(
+            ResultRejected(
+                job=planned.job,
+                fingerprint=planned.fingerprint,
+                reasons=reasons,
+                values=plain(dict(observables)),
+                again=again,
+            )
+        )
 
     def job_folder(self, job: str) -> Path:
         """Return a job's own folder."""

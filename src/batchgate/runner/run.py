@@ -22,6 +22,7 @@ from ..errors import LedgerMismatchError
 from ..events import (
     CandidateHeld,
     HoldCause,
+    ResultParked,
     RunResumed,
     RunStarted,
     RunStopped,
@@ -33,6 +34,7 @@ from ..state import State
 from .decide import Decider
 from .launch import Launcher
 from .model import Model
+from .parked import Parking
 from .reconcile import reconcile
 from .recorder import Recorder
 from .stopping import Stop, stop_rule
@@ -93,6 +95,7 @@ class Runner:
     requeues: bool = field(default=False, init=False)
     decider: Decider = field(init=False)
     launcher: Launcher = field(init=False)
+    parking: Parking = field(init=False)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
     _deciding: dict[int, InFlight] = field(default_factory=dict)
     _ask_from: float = 0.0
@@ -106,6 +109,7 @@ class Runner:
         judges = Judges(self.campaign, self.recorder, self.flow)
         self.decider = Decider(self.campaign, self.recorder, judges)
         self.launcher = Launcher(self.campaign, self.recorder, self.flow, self.folder)
+        self.parking = Parking(self.decider, self.launcher, self.folder, self.clock)
 
     @property
     def state(self) -> State:
@@ -206,6 +210,7 @@ class Runner:
             # A rule that held once holds: what still runs may end, and nothing new is begun.
             stop = stop or stop_rule(self.campaign.spec, self.state, now=self.clock())
             if stop is None and not self._draining():
+                self._take_answers()
                 self._launch()
                 self._decide_ahead()
                 self._fill_idle_slots()
@@ -237,6 +242,11 @@ class Runner:
             return last
         self._suspended = self._drain
         return None
+
+    def _take_answers(self) -> None:
+        """Do what people said of what is parked, and what is due without a word of them."""
+        for work in self.parking.due(last_chance=self.tenure.last_chance(self.state)):
+            self._start(work)
 
     def _launch(self) -> None:
         """Give free slots to candidates that were let through, the oldest first."""
@@ -363,9 +373,13 @@ class Runner:
             await asyncio.wait(tasks)
 
     def _conclude(self, stop: Stop) -> None:
-        """Close what is open, say why each waiting candidate never got a slot, and stop."""
-        for left_open in self.state.open:
+        """Close what is open or parked, say why each candidate never got a slot, and stop."""
+        for left_open in self.state.unmade:
             self.decider.abandon(left_open.number, cause=stop.rule)
+        for parked in list(self.state.parked.values()):
+            if isinstance(parked.event, ResultParked):
+                job = self.state.jobs[parked.event.job].plan
+                self.launcher.refuse(job, parked.event.reasons, parked.event.values or {})
         causes: dict[str, HoldCause] = {
             "node_h": "node_h",
             "billed_node_h": "node_h",

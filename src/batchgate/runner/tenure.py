@@ -27,6 +27,9 @@ REFRESH_S: Final = 30.0
 MIN_SEEN: Final = 20
 """Completed jobs from which on what they took is taken for what the next one will take."""
 
+LAST_CHANCE_S: Final = 60.0
+"""Seconds before the last launch in which those who still wait for something are told."""
+
 _SAME_END_S = 2.0
 
 
@@ -82,6 +85,10 @@ class Tenure:
     def fits(self, state: State) -> bool:
         """Whether a job that is launched now can end in time."""
         return self.clock() + self._needed_s(state) <= self.ends_at(state)
+
+    def last_chance(self, state: State) -> bool:
+        """Whether what is not launched within moments will not be in this allocation."""
+        return self.clock() + self._needed_s(state) + LAST_CHANCE_S > self.ends_at(state)
 
     def over(self, state: State) -> bool:
         """Whether what still runs must be ended now."""

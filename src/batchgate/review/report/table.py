@@ -101,7 +101,7 @@ class _Writer:
             decision=attempt.decision,
             attempt=attempt.number,
             source="model",
-            proposal=text.clipped(_proposal(attempt.proposal), self._cell),
+            proposal=text.clipped(_proposal(attempt.sampled(attempt.sample)), self._cell),
             checks=tuple(self._checks(attempt)),
             rejected_by=attempt.rejected_by,
             verdict=attempt.outcome,
@@ -135,7 +135,7 @@ class _Writer:
         )
 
     def _checks(self, attempt: AttemptRow) -> Iterator[tuple[str, str, str]]:
-        for check in attempt.checks:
+        for check in (c for c in attempt.checks if c.sample == attempt.sample):
             mark = "pass" if check.passed else "fail" if check.hard else "soft"
             yield check.check, mark, text.clipped("; ".join(check.reasons), self._cell)
         if not attempt.checks:
@@ -202,8 +202,12 @@ def _attempt_details(attempt: AttemptRow) -> Iterator[tuple[str, str]]:
     yield "Asked", f"{text.instant(attempt.started_at)}, answered in {text.span(attempt.answer_s)}"
     if attempt.rejected_by and not attempt.checks:
         yield f"Stage {attempt.rejected_by[0]}", "; ".join(attempt.reasons)
+    for number, other in enumerate(attempt.others, start=2):
+        yield f"Sample {number}", _proposal(other)
     for check in attempt.checks:
-        yield f"{'Verifier' if check.verifier else 'Check'} {check.check}", _check_told(check)
+        sample = f", sample {check.sample}" if attempt.others else ""
+        kind = "Verifier" if check.verifier else "Check"
+        yield f"{kind} {check.check}{sample}", _check_told(check)
     if attempt.model:
         yield "Model", attempt.model
     if attempt.temperature is not None:
