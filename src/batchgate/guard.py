@@ -37,6 +37,8 @@ _REPEATED = 2
 _REGION_COUNT = 4
 _REGION_SHARE = 0.75
 _REGION_EXCESS = 0.25  # above the share of all that was proposed
+_NOTHING = (math.inf, -math.inf)  # smallest and largest of no numbers
+_DECISION = ""  # in place of a check's name: the candidate was let through
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 
 Part = tuple[str, int]
@@ -49,10 +51,9 @@ class _Tally:
     """The breaches of one bound, while they are counted."""
 
     count: int = 0
-    measured: tuple[float, float] = (math.inf, -math.inf)
-    bound: tuple[float, float] = (math.inf, -math.inf)
+    measured: tuple[float, float] = _NOTHING
+    bound: tuple[float, float] = _NOTHING
     own: bool = True
-    refuted: bool = False
     parts: Counter[Part] = field(default_factory=Counter)
 
     def add(self, breach: BrokenBound, *, own: bool, parts: Iterable[Part]) -> None:
@@ -61,12 +62,6 @@ class _Tally:
         self.bound = _stretched(self.bound, breach.bound)
         self.own = self.own and own
         self.parts.update(parts)
-
-    def refute(self, kind: str, value: object) -> None:
-        """Take note of a value that passed."""
-        if isinstance(value, (int, float)) and not isinstance(value, bool):
-            low, high = self.bound
-            self.refuted = self.refuted or (value < low if kind == "below" else value > high)
 
 
 class Guard:
@@ -77,6 +72,7 @@ class Guard:
         self._judged_by: tuple[Any, ...] = ()
         self._answers: dict[int, tuple[Plain, ...]] = {}
         self._tallies: dict[tuple[str, str, str], _Tally] = {}
+        self._passed: dict[tuple[str, str], tuple[float, float]] = {}
         self._proposed: Counter[Part] = Counter()
         self._candidates = 0
         self._by_kind: dict[type[Any], Callable[[Any], None]] = {
@@ -109,6 +105,7 @@ class Guard:
         judged_by = (read.variables, read.constants, read.check, read.level)
         if judged_by != self._judged_by:  # other checks teach other lessons
             self._tallies.clear()
+            self._passed.clear()
             self._proposed.clear()
             self._candidates = 0
         self._space, self._judged_by = read.space, judged_by
@@ -134,12 +131,12 @@ class Guard:
             self._count(event.check, breach, candidates[breach.candidate - 1] if inside else {})
         for candidate in candidates:
             if event.passed or self._spared(candidate, event.refused):
-                self._refute(candidate, check=event.check)
+                self._pass(candidate, by=event.check)
 
     def _decide(self, event: DecisionMade) -> None:
         self._answers.pop(event.decision, None)
         for chosen in event.candidates:
-            self._refute(chosen.candidate)
+            self._pass(chosen.candidate, by=_DECISION)
 
     def _count(self, check: str, breach: BrokenBound, candidate: Candidate) -> None:
         key = (check, breach.field, breach.kind)
@@ -152,10 +149,19 @@ class Guard:
         parts = self._parts(candidate)
         self._tallies.setdefault(key, _Tally()).add(breach, own=own, parts=parts)
 
-    def _refute(self, candidate: Candidate, check: str | None = None) -> None:
-        for (by, name, kind), tally in self._tallies.items():
-            if tally.own and check in {None, by}:
-                tally.refute(kind, candidate.get(name))
+    def _pass(self, candidate: Candidate, *, by: str) -> None:
+        """Keep the smallest and the largest value of each variable that passed."""
+        for name in self._space.variables if self._space else ():
+            value = candidate.get(name)
+            if isinstance(value, (int, float)) and not isinstance(value, bool):
+                ends = self._passed.get((by, name), _NOTHING)
+                self._passed[by, name] = _stretched(ends, value)
+
+    def _refuted(self, check: str, name: str, kind: str, bound: tuple[float, float]) -> bool:
+        passed = [self._passed.get((by, name), _NOTHING) for by in (check, _DECISION)]
+        if kind == "below":
+            return any(low < bound[0] for low, _ in passed)
+        return any(high > bound[1] for _, high in passed)
 
     def _lesson(self, key: tuple[str, str, str], tally: _Tally) -> Lesson:
         check, name, kind = key
@@ -167,7 +173,7 @@ class Guard:
             measured=tally.measured,
             bound=tally.bound,
             own=tally.own,
-            refuted=tally.refuted,
+            refuted=tally.own and self._refuted(check, name, kind, tally.bound),
             region=self._region(tally, other_than=name if tally.own else ""),
         )
 

@@ -193,7 +193,7 @@ def _steps_from(graph: Any, name: str, attempts: int) -> int:
     from langgraph.constants import END
 
     edges = _edges(graph)
-    (ends,) = [branch.ends for branch in graph.branches[name].values() if branch.ends]
+    ends = graph.branches[name]["route"].ends  # LangGraph names a branch by its function.
     back = 0 if ends["fail"] == name else _distance(edges, ends["fail"], name)
     loop = 0 if back is None else back + 1
     after = 0 if ends["escalate"] == END else _distance(edges, ends["escalate"], END) or 1

@@ -258,6 +258,35 @@ class Lease:
                 self._touched_at = float("-inf")  # the next `hold` looks again, and raises
 
 
+@dataclass(frozen=True, slots=True)
+class Sign:
+    """The last sign of life of a run's runner, as its files show it.
+
+    Attributes:
+        who: Its process, host and Slurm job, in words; of the runner before when it is `free`.
+        touched_at: When it last said that it is alive, by the clock of the file system, in
+            seconds since the epoch.
+        free: Whether it gave the run back, as one that ends in order does.
+    """
+
+    who: str
+    touched_at: float
+    free: bool
+
+
+def last_sign(folder: Path) -> Sign | None:
+    """Look who holds, or held, a ledger's folder; `None` when nobody ever did.
+
+    Reads one small file and waits for nothing. A runner whose last touch is older than
+    `LEASE_S` is probably dead, unless the clocks of this host and the file system differ.
+
+    Raises:
+        OSError: The folder cannot be read.
+    """
+    seen = _look(_path(folder, _latest(folder)))
+    return None if seen is None else Sign(seen.who, seen.touched_ns / 1e9, seen.is_free)
+
+
 def _refuse_if_alive(
     path: Path, me: Holder, *, sleep: Callable[[float], None], monotonic: Callable[[], float]
 ) -> None:

@@ -25,6 +25,7 @@ from batchgate.events import (
     RunStarted,
 )
 from batchgate.guard import MAX_LESSONS, Guard, bounds
+from batchgate.producers.narrow import narrowed
 from batchgate.producers.prompt import messages, token_bound
 from batchgate.producers.schema import portable
 from tests.producer_campaign import campaign
@@ -149,7 +150,7 @@ def test_a_tightened_schema_lies_in_the_one_before_and_can_be_written(low, share
     )
     schema = portable(space.candidate_model())
 
-    smaller = schema.tightened(ranges)
+    smaller = narrowed(schema, ranges)
 
     for name, node in schema.schema["properties"].items():
         now = smaller.schema["properties"][name]

@@ -61,10 +61,12 @@ class Cluster:
     Attributes:
         folder: Where jobs start and leave their output.
         jobs: Ids of the jobs that were submitted through this object.
+        hurt: Whether a node was ended through it.
     """
 
     folder: Path
     jobs: list[str] = field(default_factory=list)
+    hurt: bool = False
 
     def sbatch(self, *options: str, wrap: str = "sleep 300") -> str:
         """Submit a command and return the job's id."""
@@ -146,14 +148,12 @@ class Cluster:
 
     def down(self, node: str) -> None:
         """Let Slurm take a node for dead at once."""
+        self.hurt = True
         call("scontrol", "update", f"nodename={node}", "state=DOWN", "reason=test")
-
-    def up(self, node: str) -> None:
-        """Take a node back that was set down."""
-        call("scontrol", "update", f"nodename={node}", "state=RESUME")
 
     def kill_node(self, node: str) -> None:
         """Let a node lose its power; Slurm notices after 15 to 30 s."""
+        self.hurt = True
         call(HERE / "kill_node.sh", node)
 
     @contextlib.contextmanager
@@ -170,4 +170,5 @@ class Cluster:
         """Cancel the jobs of this object, and bring the nodes back."""
         if self.jobs:
             call("scancel", "--quiet", *self.jobs, check=False)
-        start()
+        if self.hurt:
+            start()

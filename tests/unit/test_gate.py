@@ -565,6 +565,7 @@ async def test_the_spans_of_a_turn_say_the_attempt_and_only_an_escalation_is_an_
     unset, error = StatusCode.UNSET, StatusCode.ERROR
     assert [s.status.status_code for s in calls] == [unset, error, unset]
     assert {s.status.status_code for s in turns} == {unset}
+    assert calls[1].status.description == "not accepted after 2 attempt(s): lambda is false"
 
 
 async def test_a_failed_evaluator_is_told_in_telemetry(telemetry):

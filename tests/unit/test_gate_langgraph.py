@@ -536,6 +536,7 @@ def test_joins_branches_and_commands_are_ways(tmp_path):
         return Command(goto="left")
 
     graph = looped(at_least(2), on_fail="fork")
+    graph.add_conditional_edges("review", lambda state: END, [END])
     graph.add_node("fork", fork, destinations=("left", "right"))
     graph.add_node("left", extend)
     graph.add_node("right", extend)

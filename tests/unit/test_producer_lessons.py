@@ -12,6 +12,7 @@ from batchgate.campaign import Campaign
 from batchgate.decision import Rejected
 from batchgate.errors import ConfigError
 from batchgate.producers import VllmProducer
+from batchgate.producers.narrow import narrowed
 from batchgate.producers.prompt import messages, token_bound
 from batchgate.producers.schema import PortableSchema, portable
 from batchgate.testing import ScriptedServer, completion
@@ -99,7 +100,7 @@ class TestGrammar:
     def test_ranges_get_smaller_in_the_units_of_the_schema(self, form):
         schema = asked(campaign(), form)
 
-        smaller = schema.tightened({"gap": (7e-8, 1e-7), "layers": (2.5, 7.5)})
+        smaller = narrowed(schema, {"gap": (7e-8, 1e-7), "layers": (2.5, 7.5)})
 
         assert candidate(smaller) == {"gap": (0.7, 1.0), "layers": (3, 7), "phase": (None, None)}
         assert candidate(schema) == {"gap": (0.5, 1.0), "layers": (1, 9), "phase": (None, None)}
@@ -107,8 +108,8 @@ class TestGrammar:
     def test_bounds_are_rounded_to_the_inside(self):
         made = campaign(variables={"d": {"domain": [3, 12]}})
 
-        smaller = asked(made).tightened({"d": (2 * 3**0.5, 10 / 3)})
-        ends = asked(made).tightened({"d": (2 * 3**0.5, 31 / 3)})
+        smaller = narrowed(asked(made), {"d": (2 * 3**0.5, 10 / 3)})
+        ends = narrowed(asked(made), {"d": (2 * 3**0.5, 31 / 3)})
 
         assert candidate(smaller)["d"] == (3, 12)
         assert candidate(ends)["d"] == (3.464102, 10.333333)
@@ -116,22 +117,22 @@ class TestGrammar:
     def test_ranges_never_get_wider(self):
         schema = asked(campaign())
 
-        assert schema.tightened({"gap": (1e-9, 1.0), "layers": (-5, 50)}) == schema
+        assert narrowed(schema, {"gap": (1e-9, 1.0), "layers": (-5, 50)}) == schema
 
     def test_a_range_too_small_to_be_written_stays(self):
         schema = asked(campaign())
 
-        assert schema.tightened({"gap": (7e-8, 7.00001e-8), "layers": (2.2, 2.8)}) == schema
+        assert narrowed(schema, {"gap": (7e-8, 7.00001e-8), "layers": (2.2, 2.8)}) == schema
 
     def test_what_is_no_number_or_not_there_stays(self):
         schema = asked(campaign())
 
-        assert schema.tightened({"phase": (0, 1), "other": (0, 1)}) == schema
+        assert narrowed(schema, {"phase": (0, 1), "other": (0, 1)}) == schema
 
     def test_a_variable_may_be_called_candidates(self):
         made = campaign(variables={"candidates": {"domain": [0, 9]}})
 
-        smaller = asked(made).tightened({"candidates": (2, 9)})
+        smaller = narrowed(asked(made), {"candidates": (2, 9)})
 
         assert smaller.schema["properties"]["candidates"]["minimum"] == 2
 

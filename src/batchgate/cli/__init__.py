@@ -14,6 +14,7 @@ from .replay import replay, report_card
 from .review import report, summary, verify
 from .run import run
 from .site import vllm_env
+from .status import status, watch
 from .submit import submit
 
 
@@ -39,10 +40,12 @@ for command in (
     report_card,
     run,
     show,
+    status,
     submit,
     summary,
     timeline,
     verify,
     vllm_env,
+    watch,
 ):
     main.add_command(command)

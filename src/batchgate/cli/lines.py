@@ -7,16 +7,20 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..events import (
+    AllocationSeen,
     AttemptStarted,
     CandidateHeld,
     CheckJudged,
     DecisionMade,
+    DecisionParked,
     Event,
     FailureRecorded,
     JobEnded,
     JobPlanned,
+    ParkedResolved,
     ProposalRejected,
     ResultAccepted,
+    ResultParked,
     ResultRejected,
     RunResumed,
     RunStarted,
@@ -40,6 +44,8 @@ def line(event: Event, state: State) -> str | None:  # noqa: C901, PLR0911, PLR0
             return f"run started: campaign {event.campaign}, producer {event.producer}"
         case RunResumed():
             return f"run resumed: life {state.lives}, {state.evaluated} candidates evaluated so far"
+        case AllocationSeen():
+            return f"on {len(event.nodes)} nodes: {' '.join(event.nodes)[:200]}"
         case ServerStarted():
             return f"model server answers after {event.elapsed_s:.0f} s: {visible(event.model)}"
         case ServerStopped():
@@ -59,6 +65,13 @@ def line(event: Event, state: State) -> str | None:  # noqa: C901, PLR0911, PLR0
             points = "; ".join(values(c.candidate) for c in event.candidates)
             cause = f" ({event.cause})" if event.cause else ""
             return f"D{event.decision} {event.disposition}{cause}: {points or 'nothing'}"
+        case DecisionParked():
+            return f"D{event.decision} is parked: nothing passed, `batchgate parked` shows it"
+        case ResultParked():
+            return f"result of job {event.job} is parked: {_why(event.reasons)}"
+        case ParkedResolved():
+            by = f" by {visible(event.by)}" if event.by else ""
+            return f"{event.what} is resolved, {event.action}{by}: {visible(event.reason)}"
         case CandidateHeld():
             return f"D{event.decision} held, {event.cause}: {visible(event.reason)}"
         case SurrogateAsked():
@@ -73,9 +86,11 @@ def line(event: Event, state: State) -> str | None:  # noqa: C901, PLR0911, PLR0
             best = ", best so far" if state.best == event.job else ""
             return f"job {event.job} result: {values(event.values)}{mark}{best}"
         case ResultRejected():
-            return f"job {event.job} gave no valid result: {_why(event.reasons)}"
+            again = ", to run again with changed settings" if event.again else ""
+            return f"job {event.job} gave no valid result{again}: {_why(event.reasons)}"
         case RunSuspended():
-            return f"run suspended: {event.reason}"
+            again = ", to be requeued" if event.requeued else ""
+            return f"run suspended{again}: {event.reason}"
         case RunStopped():
             return f"run stopped by rule {event.rule}: {event.reason}"
         case _:

@@ -20,7 +20,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from ..events import Entry
+from ..events import AllocationSeen, Entry
 from ..state import State
 from .lines import line
 
@@ -108,22 +108,29 @@ class Progress:
         table = Table.grid(padding=(0, 2))
         table.add_column(style="dim", no_wrap=True)
         table.add_column()
-        for name, value in _rows(self._state, self._clock()):
+        for name, value in rows(self._state, self._clock()):
             table.add_row(name, escape(value))
         lines = [Text(text, overflow="ellipsis", no_wrap=True) for text in self._recent]
         return Group(table, Text(""), *lines)
 
 
-def _rows(state: State, now: float) -> list[tuple[str, str]]:
-    """Return what the live table shows, as (name, value)."""
+def rows(state: State, now: float) -> list[tuple[str, str]]:
+    """Return where a run stands, as (name, value).
+
+    Args:
+        state: The run.
+        now: Seconds since the epoch.
+    """
     spec = state.spec
     if spec is None:
         return [("campaign", "starting")]
     disposed = "  ".join(f"{count} {name}" for name, count in sorted(state.dispositions.items()))
     deciding = ", ".join(f"D{d.number}.{max(d.spent, 1)}" for d in state.open) or "-"
     running = ", ".join(job.plan.job for job in state.running) or "-"
+    parked = ", ".join(state.parked)
     return [
         ("campaign", f"{spec.campaign.name}: {spec.campaign.title}"),
+        *([("allocation", _allocation(state.allocation, now))] if state.allocation else []),
         ("deciding", deciding),
         ("decided", disposed or "none yet"),
         ("running", f"{running}   ({len(state.ready)} waiting)"),
@@ -136,7 +143,15 @@ def _rows(state: State, now: float) -> list[tuple[str, str]]:
             ),
         ),
         ("left", _left(state, now)),
+        *([("parked", f"{parked}: see `batchgate parked`")] if parked else []),
     ]
+
+
+def _allocation(seen: AllocationSeen, now: float) -> str:
+    job = f"Slurm job {seen.job_id}, " if seen.job_id else ""
+    again = f"requeued {seen.restart_count} times, " if seen.restart_count else ""
+    end = "" if seen.ends_at is None else f", {_span(max(0.0, seen.ends_at - now))} left"
+    return f"{job}{again}{len(seen.nodes)} node{'s' * (len(seen.nodes) > 1)}{end}"
 
 
 def best(state: State) -> str:

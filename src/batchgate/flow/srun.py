@@ -26,7 +26,10 @@ from .processes import Family, environment
 from .steps import OrphanStep, end_steps, find_steps, in_allocation, memory_per_cpu_mb
 from .waiting import first
 
-PROGRAMS = ("srun", "squeue", "scancel", "scontrol")
+PROGRAMS = ("srun", "squeue", "scancel", "scontrol", "sinfo")
+_STRAGGLERS_S = 10.0
+"""Seconds for Slurm to end a job's other ranks when one failed. It misses one that starts just then
+(22.05), which would hold its nodes until the walltime."""
 _LAUNCHING = re.compile(r"launching StepId=(\S+) on host (\S+), ")
 _TASKS_ENDED = re.compile(
     r"task exit notification for (\d+) tasks? of \S+ \(status=0x([0-9a-f]+)\)"
@@ -36,12 +39,17 @@ _COMPLAINT = re.compile(r"srun: (?:error|fatal): (.*)")
 _NO_PROGRAM = re.compile(r"slurmstepd\S*: error: execve\(\): (.*)")
 
 
+def _future() -> asyncio.Future[None]:
+    return asyncio.get_running_loop().create_future()
+
+
 @dataclass(slots=True, eq=False)
 class Account:
     """What `srun` said of a step so far.
 
     Attributes:
         launched: Done when its processes are being started.
+        failed: Done when one of them has failed.
         hosts: Nodes it runs on.
         started_at: When it was launched, seconds since the epoch; 0.0 before.
         codes: How its processes ended: exit codes, or negative signal numbers.
@@ -49,7 +57,8 @@ class Account:
         complaint: The last error.
     """
 
-    launched: asyncio.Future[None]
+    launched: asyncio.Future[None] = field(default_factory=_future)
+    failed: asyncio.Future[None] = field(default_factory=_future)
     hosts: list[str] = field(default_factory=list)
     started_at: float = 0.0
     codes: list[int] = field(default_factory=list)
@@ -66,6 +75,8 @@ class Account:
         elif found := _TASKS_ENDED.search(line):
             code = os.waitstatus_to_exitcode(int(found[2], 16))
             self.codes.extend([code] * int(found[1]))
+            if code and not self.failed.done():
+                self.failed.set_result(None)
         elif found := _COMPLAINT.search(line):
             self.complaint = found[1].strip()
             self.node_died |= bool(_NODE_DIED.search(line))
@@ -123,7 +134,7 @@ class Steps:
                 process = await self._start(spec, tag, stdout, stderr)
             except (OSError, ValueError) as exc:  # ValueError: a NUL byte in argv or env
                 return not_started(f"cannot start {spec.argv[0]}: {exc}")
-            account = Account(asyncio.get_running_loop().create_future())
+            account = Account()
             end = await self._watch(process, spec, account, Family(tag, process.pid), stop)
             stderr.drain()
             return _explained(end, stderr.log.tail, account)
@@ -189,7 +200,12 @@ class Steps:
         try:
             await first(exited, account.launched, stop)
             if account.launched.done():
-                await first(exited, stop, timeout_s=spec.walltime_s)
+                await first(exited, stop, account.failed, timeout_s=spec.walltime_s)
+            if account.failed.done():
+                await first(exited, stop, timeout_s=_STRAGGLERS_S)
+            if account.failed.done() and not exited.done() and not stop.done():
+                await self._end(spec.id, family)
+                await first(exited, stop)
             end, error, code = _why(exited, stop, account, spec)
             if end in {End.TIMED_OUT, End.CANCELED, End.UNKNOWN}:
                 await self._end(spec.id, family)

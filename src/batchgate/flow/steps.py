@@ -34,10 +34,12 @@ class OrphanStep:
     Attributes:
         step: Its id, `JOB.STEP`.
         uid: What it was started for: a job's `id`.
+        nodes: Nodes it is on, as Slurm writes a list of them.
     """
 
     step: str
     uid: str
+    nodes: str
 
 
 def in_allocation() -> bool:
@@ -54,17 +56,21 @@ async def find_steps(marker: str) -> list[OrphanStep]:
     Raises:
         FlowError: Slurm does not answer.
     """
-    out = await command("squeue", "--noheader", "--steps", f"--user={os.getuid()}", "-o", "%i|%j")
-    lines = (line.partition("|") for line in out.splitlines())
+    out = await command(
+        "squeue", "--noheader", "--steps", f"--user={os.getuid()}", "-o", "%i|%j|%N"
+    )
+    lines = (line.split("|", 2) for line in out.splitlines())
     return [
-        OrphanStep(step, name[len(marker) + 1 :])
-        for step, _, name in lines
+        OrphanStep(step, name[len(marker) + 1 :], nodes)
+        for step, name, nodes in lines
         if name.startswith((f"{marker}/", f"{marker}@"))  # ours, and those of a pilot's tasks
     ]
 
 
 async def end_steps(find: Callable[[], Awaitable[list[OrphanStep]]], *, grace_s: float) -> None:
     """End steps: SIGTERM to their processes, grace, `scancel`. Returns when none is left.
+
+    A step with a node that Slurm knows as down counts as ended: it is listed for ever.
 
     Args:
         find: Says which are left.
@@ -80,7 +86,7 @@ async def end_steps(find: Callable[[], Awaitable[list[OrphanStep]]], *, grace_s:
         until = time.monotonic() + patience_s
         told: set[str] = set()
         pause_s, longest_s = _POLL_S
-        while left := await find():
+        while left := await _on_live_nodes(await find()):
             # The signal once, as a program may count it; `scancel` until it has an effect.
             if new := [s.step for s in left if s.step not in told or not flag]:
                 # It fails for a step that ends meanwhile; what counts is whether it is left.
@@ -95,6 +101,18 @@ async def end_steps(find: Callable[[], Awaitable[list[OrphanStep]]], *, grace_s:
             return
     names = ", ".join(step.step for step in left)
     raise FlowError(f"Slurm steps {names} are still there {_CANCEL_S:g} s after scancel")
+
+
+async def _on_live_nodes(steps: list[OrphanStep]) -> list[OrphanStep]:
+    """Leave out steps with a dead node: Slurm 22.05 lists them until their job ends."""
+    if not steps:
+        return []
+    down = await command("sinfo", "--noheader", "--Node", "--states=down", "--format=%N")
+    if not down.strip():
+        return steps
+    dead = set(down.split())
+    hosts = [await command("scontrol", "show", "hostnames", step.nodes) for step in steps]
+    return [s for s, names in zip(steps, hosts, strict=True) if not dead & set(names.split())]
 
 
 async def memory_per_cpu_mb() -> int | None:

@@ -16,7 +16,7 @@ from typing import Any, Final, get_args
 
 from ..accept_telemetry import CallTrace, Silent, start_call
 from ..checks import Check, CheckFunction, as_check
-from ..decision import Attempt, escalation_of
+from ..decision import MAX_SHOWN, Attempt, escalation_of
 from ..loop import Checks, Stages, rulings_of, stages_of
 from ..outcome import Outcome
 from ..plain import shown
@@ -174,7 +174,7 @@ class Gate:
                 self.name,
                 event.phase,
                 event.visit,
-                shown(exc, MAX_NAME),
+                shown(exc, MAX_SHOWN),
             )
 
 
@@ -193,18 +193,17 @@ def _end_of(decision: Decision, thread: str) -> GateEvent:
 
 def _end(trace: CallTrace | Silent, route: Route, attempt: Attempt[Any]) -> None:
     """End the turn's span as `accept` would: it has no disposition while attempts are left."""
+    if not isinstance(trace, CallTrace):
+        return
     if route == "pass":
         trace.ended(Outcome(attempt.value, "accepted", (attempt,)))
     elif route == "escalate":
-        trace.ended(Outcome(None, "not_accepted", (attempt,), _escalation(attempt)))
-    elif isinstance(trace, CallTrace):
+        # Told as `accept` tells it, after so many attempts of which this is the last.
+        escalation = escalation_of((attempt,) * attempt.index)
+        trace.ended(Outcome(None, "not_accepted", (attempt,), escalation))
+    else:
         with suppress(Exception):  # telemetry never changes a decision
             trace.span.end()
-
-
-def _escalation(attempt: Attempt[Any]) -> str:
-    """Say it as `accept` does, of which this is the last of `attempt.index` attempts."""
-    return escalation_of((attempt,) * attempt.index)
 
 
 def _stages(evaluator: CheckFunction[Any] | None, checks: Checks[Any] | None) -> Stages[Any]:

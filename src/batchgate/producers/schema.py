@@ -14,7 +14,7 @@ import json
 import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from typing import Any, TypeAlias
 
@@ -32,10 +32,11 @@ MAX_CHARS = 400
 MAX_RAW_BYTES = 64 * 1024
 """Most of an answer that does not parse which is kept."""
 
-_STEP = Decimal("0.000001")
+STEP = Decimal("0.000001")
+"""Distance of two numbers that can be written."""
 # A range is sent as it is when it holds at least 10,000 writable numbers, when its end next to
 # zero can be told to 1 %, and when no number of it needs more than 10 digits before the point.
-_MIN_WIDTH = Decimal("0.01")
+MIN_WIDTH = Decimal("0.01")
 _MIN_SIZE = Decimal("0.0001")
 _MAX_SIZE = Decimal("1e9")
 _MAX_INTEGER = 2**63 - 1
@@ -80,26 +81,6 @@ class PortableSchema:
         except (ValueError, RecursionError) as exc:
             reasons = (cut(f"it is not JSON: {exc}"),)
         raise Rejected(*reasons, check="schema", value=bounded(text))
-
-    def tightened(self, ranges: Mapping[str, tuple[float, float]]) -> PortableSchema:
-        """Return the schema with smaller ranges for variables of a candidate.
-
-        Every range of the schema stays where it is or gets smaller. One that would become too
-        small to be written stays as it is, and so does a variable that is no number there.
-
-        Args:
-            ranges: Smallest and largest value by variable, in the model's own units.
-        """
-        properties = self.schema.get("properties", {})
-        within = properties.get("candidates", {})
-        if within.get("type") != "array":
-            return replace(self, schema=_tightened(self.schema, self.shift, ranges))
-        shift = self.shift.get("candidates") if isinstance(self.shift, Mapping) else None
-        inner = shift[0] if isinstance(shift, tuple) else None
-        items = {**within, "items": _tightened(within.get("items", {}), inner, ranges)}
-        return replace(
-            self, schema={**self.schema, "properties": {**properties, "candidates": items}}
-        )
 
     def scaled(self, value: Any) -> Any:
         """Return plain data of the model in the units of the schema sent."""
@@ -249,10 +230,10 @@ def _number(node: Mapping[str, Any], at: str) -> Sent:
     if low == high and not (above or below):
         return {"const": float(low)}, None
     power = _power(low, high)
-    least = low.scaleb(-power).quantize(_STEP, ROUND_CEILING)
-    most = high.scaleb(-power).quantize(_STEP, ROUND_FLOOR)
-    least += _STEP * (above and least == low.scaleb(-power))
-    most -= _STEP * (below and most == high.scaleb(-power))
+    least = low.scaleb(-power).quantize(STEP, ROUND_CEILING)
+    most = high.scaleb(-power).quantize(STEP, ROUND_FLOOR)
+    least += STEP * (above and least == low.scaleb(-power))
+    most -= STEP * (below and most == high.scaleb(-power))
     if least > most:
         raise ConfigError(f"{at} is between {low} and {high}: no number there can be written")
     return {"type": "number", "minimum": float(least), "maximum": float(most)}, power or None
@@ -265,36 +246,6 @@ def _integer(node: Mapping[str, Any], at: str) -> Sent:
     if least > most or max(-least, most) > _MAX_INTEGER:
         raise ConfigError(f"{at} is an integer from {least} to {most}; 64 bits must hold it")
     return {"type": "integer", "minimum": least, "maximum": most}, None
-
-
-def _tightened(
-    node: Mapping[str, Any], shift: Shift | None, ranges: Mapping[str, tuple[float, float]]
-) -> dict[str, Any]:
-    """Return an object's schema with smaller ranges for its numbers."""
-    powers = shift if isinstance(shift, Mapping) else {}
-    properties = {
-        name: _narrowed(inner, powers.get(name), *ranges[name]) if name in ranges else inner
-        for name, inner in node.get("properties", {}).items()
-    }
-    return {**node, "properties": properties}
-
-
-def _narrowed(
-    node: Mapping[str, Any], shift: Shift | None, low: float, high: float
-) -> Mapping[str, Any]:
-    kind = node.get("type")
-    if kind not in {"number", "integer"}:
-        return node
-    power = shift if isinstance(shift, int) else 0
-    step, width = (_STEP, _MIN_WIDTH) if kind == "number" else (Decimal(1), Decimal(0))
-    floor, ceiling = _exact(node["minimum"]), _exact(node["maximum"])
-    # Clipped first: a number far outside has too many digits to be rounded.
-    least = min(max(floor, _exact(low).scaleb(-power)), ceiling).quantize(step, ROUND_CEILING)
-    most = max(min(ceiling, _exact(high).scaleb(-power)), floor).quantize(step, ROUND_FLOOR)
-    if most - least < width:
-        return node
-    read = float if kind == "number" else int
-    return {**node, "minimum": read(least), "maximum": read(most)}
 
 
 def _string(node: Mapping[str, Any], _at: str) -> Sent:
@@ -316,7 +267,7 @@ def _plain(node: Mapping[str, Any], _at: str) -> Sent:
 
 def _lower(node: Mapping[str, Any], at: str) -> tuple[Decimal, bool]:
     """Return the lower bound, and whether it is itself forbidden."""
-    bounds = [(_exact(node[k]), k != "minimum") for k in _LOWER if k in node]
+    bounds = [(exact(node[k]), k != "minimum") for k in _LOWER if k in node]
     if not bounds:
         raise ConfigError(f"{at} has no lower bound: give it Field(ge=...)")
     return max(bounds)
@@ -324,7 +275,7 @@ def _lower(node: Mapping[str, Any], at: str) -> tuple[Decimal, bool]:
 
 def _upper(node: Mapping[str, Any], at: str) -> tuple[Decimal, bool]:
     """Return the upper bound, and whether it is itself forbidden."""
-    bounds = [(_exact(node[k]), k == "maximum") for k in _UPPER if k in node]
+    bounds = [(exact(node[k]), k == "maximum") for k in _UPPER if k in node]
     if not bounds:
         raise ConfigError(f"{at} has no upper bound: give it Field(le=...)")
     bound, allowed = min(bounds)
@@ -338,7 +289,7 @@ def _power(low: Decimal, high: Decimal) -> int:
 
     def fits(power: int) -> bool:
         return (
-            (high - low).scaleb(-power) >= _MIN_WIDTH
+            (high - low).scaleb(-power) >= MIN_WIDTH
             and (smallest is None or smallest.scaleb(-power) >= _MIN_SIZE)
             and size.scaleb(-power) <= _MAX_SIZE
         )
@@ -349,7 +300,8 @@ def _power(low: Decimal, high: Decimal) -> int:
     return next((power for power in powers if fits(power)), finest)
 
 
-def _exact(number: float) -> Decimal:
+def exact(number: float) -> Decimal:
+    """Return a number as the decimal that people write."""
     # Through repr: the decimal that people wrote, whose powers of ten are exact.
     return Decimal(repr(number))
 
@@ -386,7 +338,7 @@ def shifted(value: Any, shift: Shift | None, sign: int) -> Any:
     match shift, value:
         case int(power), (int() | float()) if not isinstance(value, bool):
             # In decimals, so that a bound comes back as exactly the float it was.
-            return float(_exact(value).scaleb(sign * power))
+            return float(exact(value).scaleb(sign * power))
         case (inner,), list():
             return [shifted(one, inner, sign) for one in value]
         case Mapping(), dict():

@@ -27,6 +27,7 @@ from ..guard import bounds
 from . import span
 from .chat import Choice, Completion, text_of
 from .connection import API_KEY_ENV, Connection
+from .narrow import narrowed
 from .prompt import messages
 from .schema import bounded, portable
 
@@ -156,7 +157,7 @@ class VllmProducer:
         lessons: Sequence[Lesson],
     ) -> dict[str, Any]:
         variables = self._campaign.spec.variables
-        asked = self._asked.tightened(bounds(lessons, variables, after=self._ask.tighten_after))
+        asked = narrowed(self._asked, bounds(lessons, variables, after=self._ask.tighten_after))
         # Never guided_json, which vLLM ignores since 0.12 (HTTP 200, unconstrained), and never
         # stop, which cuts inside a JSON string.
         return {
