@@ -671,7 +671,6 @@ class TestForger:
                     "attempts.1.value",
                     "attempts.1.rulings.0.check",
                     "attempts.1.rulings.0.verdict.score",
-                    "attempts.1.rulings.0.verdict.feedback",
                     "attempts.2.value",  # -4 has the verdicts of 4
                 },
             ),

@@ -21,7 +21,7 @@ from ..review.look import find
 from ..review.rejections import Rejection, by_reason
 from ..review.rejections import rejections as rejections_of
 from ..review.rows import AttemptRow, DecisionRow, JobRow
-from ..review.timeline import Stretch, Timeline
+from ..review.timeline import Timeline
 from ..review.timeline import timeline as timeline_of
 from . import exits
 from .review import run_argument
@@ -131,19 +131,16 @@ def timeline(run: Path, *, as_json: bool) -> None:
 
 
 def _stretches(found: Timeline) -> Table:
-    head = ("asked", "accepted", "fallback", "launched", "ended", "results", "invalid")
-    table = _table("from", *head, "node-hours", "running")
-    most = max((one.running for one in found.stretches), default=0)
+    head = ("asked", "accepted", "fallback", "launched", "results", "invalid")
+    table = Table(box=None, padding=(0, 1, 0, 0), header_style="bold")
+    for name in ("from (UTC)", *head, "node-h", "running"):
+        table.add_column(name, justify="left" if name.startswith("from") else "right", no_wrap=True)
     for one in found.stretches:
         counts = (str(one.counts.get(name, "")) for name in head)
-        table.add_row(text.instant(one.start_at), *counts, *_load(one, most))
+        charged = text.hours(one.charged_node_h) if one.charged_node_h else ""
+        start = text.instant(one.start_at).removesuffix(" UTC")[5:]
+        table.add_row(start, *counts, charged, str(one.running))
     return table
-
-
-def _load(one: Stretch, most: int) -> tuple[str, str]:
-    bar = "#" * round(10 * one.running / most) if most else ""
-    charged = text.hours(one.charged_node_h) if one.charged_node_h else ""
-    return charged, f"{one.running} {bar}"
 
 
 @click.command()

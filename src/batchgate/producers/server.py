@@ -23,7 +23,7 @@ from types import TracebackType
 from typing import Protocol, Self
 
 from ..errors import ConfigError, ServerError
-from . import group
+from . import group, leftovers
 from .connection import API_KEY_ENV, Connection, one_line
 from .probe import Probe, wait_until_ready
 
@@ -161,6 +161,8 @@ class VllmServer:
         if left := group.marked(self._mark):
             logger.warning("ending %d processes that an earlier life left over", len(left))
             await group.kill(self._mark, within_s=_KILL_S)
+        if removed := leftovers.clear(self._note, keep=self._folder):
+            logger.warning("removed what an earlier server left over: %s", ", ".join(removed))
         if self._folder is None:
             loopback = None if self.port is None else _loopback(self.port)
             self._folder = _private_folder(self.environ)
@@ -178,6 +180,7 @@ class VllmServer:
                 progress=self.progress,
             )
             ready = True
+            leftovers.note(self._note, group.marked(self._mark), self._folder)
             return elapsed_s
         except ServerError as exc:
             raise ServerError(f"{exc}; see {self.log}: {_tail(self.log)}") from exc
@@ -221,6 +224,7 @@ class VllmServer:
             if self._folder is not None:
                 shutil.rmtree(self._folder, ignore_errors=True)
             self._folder, self.url = None, ""
+            leftovers.clear(self._note)
 
     async def __aenter__(self) -> Self:
         try:
@@ -241,6 +245,11 @@ class VllmServer:
     @property
     def _mark(self) -> str:
         return str(self.log)
+
+    @property
+    def _note(self) -> Path:
+        # One for each host: shared memory is the node's, and the run's directory is all nodes'.
+        return self.log.with_suffix(f".{socket.gethostname()}.json")
 
     def _require_running(self) -> _Running:
         if self._running is None:
@@ -434,10 +443,10 @@ def _private_folder(environ: Mapping[str, str]) -> Path:
     tried = [environ.get("TMPDIR"), "/tmp", environ.get("XDG_RUNTIME_DIR"), "/dev/shm"]  # noqa: S108 - mkdtemp makes it ours alone
     for parent in filter(None, tried):
         # Clusters have long TMPDIRs.
-        if len(os.fsencode(parent)) > _MAX_FOLDER_BYTES - len("/batchgate-12345678"):
+        if len(os.fsencode(parent)) > _MAX_FOLDER_BYTES - len(f"/{leftovers.PREFIX}12345678"):
             continue
         with contextlib.suppress(OSError):
-            return Path(tempfile.mkdtemp(prefix="batchgate-", dir=parent))
+            return Path(tempfile.mkdtemp(prefix=leftovers.PREFIX, dir=parent))
     raise ConfigError(f"none of {[t for t in tried if t]} can hold a socket: set a short TMPDIR")
 
 

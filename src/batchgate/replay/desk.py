@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Literal
 
 from ..campaign import Campaign, Proposal
 from ..events import (
+    Action,
     AttemptStarted,
     CheckJudged,
     Chosen,
@@ -28,7 +29,7 @@ Stand = Literal[
 """How far the newest attempt has come.
 
 `judged`: some of its checks are still to come. `parked`: the decision waits for a person.
-`resolved`: a person has answered, or nobody in time; what follows is not the rules' to say.
+`resolved`: a person has answered, or nobody has in time.
 """
 
 DUPLICATE = "duplicate"
@@ -42,6 +43,12 @@ _CLOSED_BY: dict[FailureKind, tuple[str, str]] = {
     "verifier": ("failed", "verifier"),
     "check": ("failed", "check"),
     "surrogate": ("failed", "surrogate"),
+}
+
+_RESOLVED_BY: dict[Action, list[tuple[str, str]]] = {
+    "accept": [("accepted", "person"), ("refused", "nothing that could be launched")],
+    "reject": [("refused", "person")],
+    "expire": [("fallback", "expired")],
 }
 
 
@@ -86,6 +93,7 @@ class Desk:
     _fallen: dict[int, int] = field(default_factory=dict)
     """Samples that a hard check rejected, and in which stage."""
     _broken: FailureKind | None = None
+    _answer: Action | None = None
 
     def interrupt(self) -> None:
         """Take in that the runner died, or was told to stop, and another one goes on."""
@@ -97,9 +105,9 @@ class Desk:
         allowed = gate.campaign.spec.producer.attempts
         if decision.source != "producer":
             yield "loop", f"decision {self.number} is the surrogate's, and a model was asked"
-        if decision.spent >= allowed:
+        if decision.spent >= allowed and self.stand != "resolved":
             yield "loop", f"attempt {event.attempt} is one too many, {allowed} are allowed"
-        if self.stand not in {"new", "rejected", "interrupted"}:
+        if self.stand not in {"new", "rejected", "interrupted"} and self._answer != "edit":
             yield "loop", f"attempt {event.attempt} was started though the last one {self.stand}"
         self.stand, self.attempt = "asked", event.attempt
 
@@ -159,9 +167,9 @@ class Desk:
             yield "loop", "it was parked, though it was not out of attempts"
         self.stand = "parked"
 
-    def resolve(self) -> None:
+    def resolve(self, action: Action) -> None:
         """Take in that the decision was answered for."""
-        self.stand = "resolved"
+        self.stand, self._answer = "resolved", action
 
     def close(
         self, event: DecisionMade, decision: Decision, gate: Gate, batches: dict[int, int]
@@ -176,7 +184,7 @@ class Desk:
         """
         if event.attempts != decision.spent:
             yield "loop", f"attempts is {event.attempts}, must be {decision.spent}"
-        if event.disposition != "abandoned" and self.stand != "resolved":
+        if event.disposition != "abandoned":
             allowed = self._ends(decision, gate.campaign)
             if (event.disposition, event.cause) not in allowed:
                 told = " or ".join(f"{one} {why!r}" for one, why in allowed) or "left open"
@@ -302,6 +310,8 @@ class Desk:
 
     def _ends(self, decision: Decision, campaign: Campaign) -> list[tuple[str, str]]:
         """Return the ways in which the decision may be closed now, each with its cause."""
+        if self.stand == "resolved":
+            return _RESOLVED_BY.get(self._answer or "edit", [])
         if self.stand == "broken":
             assert self._broken is not None
             return [_CLOSED_BY[self._broken]] if self._broken in _CLOSED_BY else []
@@ -316,6 +326,10 @@ class Desk:
 
     def _chosen(self, event: DecisionMade, gate: Gate, batches: dict[int, int]) -> Problems:
         space = gate.campaign.space
+        for chosen in event.candidates:
+            problems = any(space.problems(chosen.candidate))
+            if problems or chosen.fingerprint != space.fingerprint(chosen.candidate):
+                yield "loop", f"candidate {chosen.fingerprint} has not the values of its name"
         match event.disposition:
             case "accepted" if self.stand == "passed" and (
                 taken := self._samples[self._winner - 1]
@@ -331,8 +345,9 @@ class Desk:
             case "fallback":
                 yield from self._taken(event, batches)
                 for chosen in event.candidates:
-                    yield from ((("loop", told)) for told in _unfit(chosen, gate.campaign))
-            case "failed" | "abandoned" if event.candidates:
+                    if told := _unfit(chosen, gate.campaign):
+                        yield "loop", f"candidate {chosen.fingerprint}: {told}"
+            case "failed" | "refused" | "abandoned" if event.candidates:
                 yield "loop", f"it is {event.disposition} and lets candidates through"
         if event.disposition != "fallback" and event.batch is not None:
             yield "loop", f"it is {event.disposition} and names batch {event.batch}"
@@ -345,19 +360,11 @@ class Desk:
             yield "loop", f"it has {len(event.candidates)} candidates, its batch had {count}"
 
 
-def _unfit(chosen: Chosen, campaign: Campaign) -> Iterator[str]:
-    """Tell what keeps a candidate from being one that the surrogate may give."""
-    where = f"candidate {chosen.fingerprint}"
-    if problems := list(campaign.space.problems(chosen.candidate)):
-        yield f"{where}: {problems[0]}"
-        return
-    if chosen.fingerprint != campaign.space.fingerprint(chosen.candidate):
-        yield f"{where} has another fingerprint than its values have"
+def _unfit(chosen: Chosen, campaign: Campaign) -> str:
+    """Say what keeps a candidate from being one that the surrogate may give; `""` for nothing."""
     try:
-        problems = campaign.problems(chosen.candidate)
+        return next(iter(campaign.problems(chosen.candidate)), "")
     except NotHere:
-        return
+        return ""
     except Exception as exc:  # noqa: BLE001 - a campaign's own code; that it breaks is told
-        problems = [f"a check fails on it: {type(exc).__name__}: {exc}"]
-    if problems:
-        yield f"{where}: {problems[0]}"
+        return f"a check fails on it: {type(exc).__name__}: {exc}"

@@ -255,7 +255,7 @@ class _Player:
             case AttemptStarted():
                 self.attempts += 1
             case ParkedResolved() if event.what not in self.state.jobs:
-                self.desks[int(event.what.removeprefix("D"))].resolve()
+                self.desks[int(event.what.removeprefix("D"))].resolve(event.action)
             case SurrogateAsked():
                 self.batches[event.batch] = event.candidates
             case DecisionMade() if event.disposition == "abandoned":

@@ -159,6 +159,7 @@ class JobRow:
         charged_node_h: Node-hours charged for it.
         adopted: Whether its result was found after its runner had died.
         again: Whether the same candidate was planned again.
+        rerun: Results of its candidate that were rejected before it.
         values: Its result; `None` without a valid one.
         feasible: Whether the result meets the campaign's constraints.
         reasons: Why its result was rejected.
@@ -187,6 +188,7 @@ class JobRow:
     charged_node_h: float = 0.0
     adopted: bool = False
     again: bool = False
+    rerun: int = 0
     values: Mapping[str, float] | None = None
     feasible: bool = False
     reasons: tuple[str, ...] = ()
