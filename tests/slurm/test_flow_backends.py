@@ -12,6 +12,7 @@ import subprocess
 import sys
 import uuid
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -441,8 +442,8 @@ async def test_a_worker_of_the_cluster_that_dies_costs_its_call_only(
 
 async def test_the_next_life_ends_what_a_life_left_on_the_cluster(dask, function, tmp_path):
     marker = f"test-{uuid.uuid4().hex}"
-    common = {"workers": 1, "jobs": 1, "marker": marker, "grace_s": 0.5}
-    on_dask = {"verifiers_on": "dask", "dask_scheduler": dask}
+    common: dict[str, Any] = {"workers": 1, "jobs": 1, "marker": marker, "grace_s": 0.5}
+    on_dask: dict[str, Any] = {"verifiers_on": "dask", "dask_scheduler": dask}
     async with open_flow(work_dir=tmp_path / "1", **common, **on_dask) as first_life:
         left = asyncio.ensure_future(first_life.call(function("hangs", str(tmp_path / "up"))))
         await until((tmp_path / "up").exists)

@@ -77,7 +77,6 @@ async def test_a_node_that_dies_takes_no_job_as_done_and_the_others_go_on(
         nodes = [(spec.folder / "node").read_text().strip() for spec in specs]
         assert sorted(nodes) == ["n1", "n1", "n2", "n2"]
 
-        began = time.monotonic()
         Cluster(tmp_path).kill_node("n2")
         dead = [task for task, node in zip(running, nodes, strict=True) if node == "n2"]
         await asyncio.wait(dead, timeout=90)
@@ -90,7 +89,6 @@ async def test_a_node_that_dies_takes_no_job_as_done_and_the_others_go_on(
         assert (spec.folder / "result").exists() is (node == "n1")
         assert end.host == node
     assert (again.end, again.host) == (End.COMPLETED, "n1")
-    print(time.monotonic() - began)
 
 
 async def test_what_a_killed_runner_left_in_the_allocation_is_ended(allocation, marker, tmp_path):
