@@ -112,14 +112,14 @@ async def accept(
     Raises:
         NotAccepted: Every attempt was rejected, and there is no fallback.
         TypeError: An argument is of the wrong type, or a check answered nothing that is a verdict.
-        ValueError: `attempts` is below 1.
+        ValueError: `attempts` is below 1, or `history` is a record that was changed.
         ConfigError: A check changed the value that is recorded.
         BaseException: Whatever else the producer, a check or the fallback raised.
     """
     history = history if isinstance(history, Record) else tuple(history)
-    earlier = history.attempts if isinstance(history, Record) else history
+    earlier = _attempts_in(history)
     rules = Rules(stages_of(checks), feedback, accept_when)
-    kept: list[str] | None = [] if record else None
+    kept: list[Any] | None = [] if record else None
     request = Request(producer, rules, attempts, fallback, earlier, kept)
     label = name_of(producer) if name is None else name
     if not isinstance(label, str):
@@ -127,16 +127,11 @@ async def accept(
     made: list[Attempt[T]] = []
     trace = start_call(label, attempts)
     try:
-        disposition, value = await decide(request, made, trace)
+        ending = await decide(request, made, trace)
+        disposition, value = ending
         told = escalation_of(made) if disposition == "not_accepted" else None
-        written = (
-            record_of(
-                request, made, name=label, disposition=disposition, value=value, history=history
-            )
-            if record
-            else None
-        )
-        outcome: Outcome[Any] = Outcome(value, disposition, tuple(made), told, written)
+        kept_as = record_of(request, made, ending, name=label, history=history) if record else None
+        outcome: Outcome[Any] = Outcome(value, disposition, tuple(made), told, kept_as)
     except BaseException as exc:
         trace.failed(exc)
         _keep_attempts(exc, label, made)
@@ -192,6 +187,14 @@ async def judge(value: T, checks: Checks[T]) -> Attempt[T]:
         Exception: Whatever else a check raised.
     """
     return Attempt.judged(1, value, await rulings_of(stages_of(checks), value))
+
+
+def _attempts_in(history: Record | tuple[Attempt[T], ...]) -> tuple[Attempt[T], ...]:
+    if not isinstance(history, Record):
+        return history
+    if not history.verify():
+        raise ValueError(f"history is {history!r}, which was changed; do not go on from it")
+    return history.attempts
 
 
 def _keep_attempts(error: BaseException, name: str, made: Sequence[Attempt[Any]]) -> None:

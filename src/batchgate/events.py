@@ -244,6 +244,9 @@ class Chosen(BaseModel):
 
     fingerprint: str
     candidate: Mapping[str, float | int | str | bool]
+    audit_probability: float | None = None
+    """For one that was rejected and is launched all the same, to learn whether that was right:
+    the probability with which it was drawn."""
 
 
 class DecisionMade(_Event):

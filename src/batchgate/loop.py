@@ -99,10 +99,15 @@ class Request(Generic[T]):
                 raise TypeError(f"history has a {type(attempt).__name__}, must be attempts")
 
 
-async def decide(
-    request: Request[T], made: list[Attempt[T]], trace: CallTrace | Silent
-) -> tuple[Disposition, Any]:
-    """Ask for attempts until one is accepted; return how it ended, and the value.
+class Ending(NamedTuple):
+    """How a call ended, and with which value; `None` when nothing was accepted."""
+
+    disposition: Disposition
+    value: Any
+
+
+async def decide(request: Request[T], made: list[Attempt[T]], trace: CallTrace | Silent) -> Ending:
+    """Ask for attempts until one is accepted, or there are no more.
 
     Args:
         request: What is asked.
@@ -114,13 +119,13 @@ async def decide(
             attempt = await _attempt(request, made, index, watch)
             made.append(attempt)
             if attempt.accepted:
-                return "accepted", attempt.value
+                return Ending("accepted", attempt.value)
             made[-1] = attempt = worded(request.rules, attempt)
             watch.rejected(attempt)
     if request.fallback is None:
-        return "not_accepted", None
+        return Ending("not_accepted", None)
     with trace.fallback():
-        return "fallback", await _from_fallback(request.fallback)
+        return Ending("fallback", await _from_fallback(request.fallback))
 
 
 async def _attempt(

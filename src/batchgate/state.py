@@ -75,12 +75,14 @@ class Past:
         others: Further samples of the answer.
         rejected_by: Check or stage that rejected it; `interrupted` when its runner died.
         reasons: Why.
+        refused: Candidates that hard checks objected to, by their fingerprints.
     """
 
     proposal: Plain = None
     others: tuple[Plain, ...] = ()
     rejected_by: str = ""
     reasons: tuple[str, ...] = ()
+    refused: set[str] = field(default_factory=set)
 
 
 @dataclass(slots=True)
@@ -166,11 +168,12 @@ class State:
         fruitless: Decisions in a row without a candidate to launch.
         results: Jobs with a result, in the order of their ends.
         best: Job with the best feasible result.
-        evaluated: Candidates whose job has come to its end, whatever it was.
+        evaluated: Candidates whose job has come to its end, whatever it was; audits aside.
         since_best: Of these, those since the best result.
         dispositions: Decisions by how they ended.
         allocation: What this life may use; `None` before it is known.
         earlier: Opening of the life before this one; `None` in the first.
+        audits: Fingerprints of rejected candidates that are launched to learn from them.
         parked: What waits for a person, by its name: a decision's, or a job's for its result.
     """
 
@@ -201,6 +204,7 @@ class State:
     last_life_ended_at: float = 0.0
     allocation: AllocationSeen | None = None
     earlier: SegmentOpened | None = None
+    audits: set[str] = field(default_factory=set)
     parked: dict[str, Parked] = field(default_factory=dict)
     _objective: tuple[str, bool] = ("", True)
     _life: SegmentOpened | None = None
@@ -230,6 +234,17 @@ class State:
     def free_node_h(self) -> float:
         """Node-hours neither charged nor reserved."""
         return self.granted_node_h - self.charged_node_h - self.reserved_node_h
+
+    @property
+    def audit_node_h(self) -> float:
+        """Node-hours that audits have charged, have reserved, or will reserve."""
+        waits = len(self.audits & self._ready.keys())
+        used = sum(
+            job.end.charged_node_h if job.end else job.plan.reserved_node_h
+            for fingerprint in self.audits
+            for job in self.runs.get(fingerprint, ())
+        )
+        return used + (waits * self.spec.job.node_h if self.spec else 0.0)
 
     @property
     def ready(self) -> tuple[tuple[int, Chosen], ...]:
@@ -408,6 +423,7 @@ class State:
             return
         past = decision.attempts[-1]
         past.rejected_by, past.reasons = event.check, event.reasons
+        past.refused.update(event.refused)
         if event.verifier:
             self._refuse(event, past)
 
@@ -434,12 +450,16 @@ class State:
             # Every check gave a verdict. One that passes does not make up for one that fails.
             self.failures["check"] = self.failures["verifier"] = 0
         if event.disposition != "abandoned":
-            self.fruitless = 0 if event.candidates else self.fruitless + 1
+            fruit = any(chosen.audit_probability is None for chosen in event.candidates)
+            self.fruitless = 0 if fruit else self.fruitless + 1
         for chosen in event.candidates:
             known = self.known.get(chosen.fingerprint)
-            # A person may let pass what a verifier refused, and nobody runs a twin.
-            if known and not (event.cause == "person" and known.where == "refused"):
+            audit = chosen.audit_probability is not None
+            # A person or an audit may launch what a verifier refused, and nobody runs a twin.
+            if known and not (known.where == "refused" and (audit or event.cause == "person")):
                 continue
+            if audit:
+                self.audits.add(chosen.fingerprint)
             self._ready[chosen.fingerprint] = chosen
             self._decided_by[chosen.fingerprint] = event.decision
             self.known[chosen.fingerprint] = Known(
@@ -484,8 +504,9 @@ class State:
 
     def _evaluate(self, fingerprint: str, where: Whereabouts) -> None:
         self.known[fingerprint].where = where
-        self.evaluated += 1
-        self.since_best += 1
+        if fingerprint not in self.audits:
+            self.evaluated += 1
+            self.since_best += 1
 
     def _better(self, values: Mapping[str, float]) -> bool:
         name, minimise = self._objective

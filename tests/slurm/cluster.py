@@ -19,6 +19,7 @@ T = TypeVar("T")
 HERE = Path(__file__).parent
 RUN = Path("/run/batchgate-slurm")
 CONF = Path("/etc/slurm/slurm.conf")
+OVER = {"CANCELLED", "COMPLETED", "FAILED", "TIMEOUT"}
 
 
 def known(value: T | None) -> T:
@@ -86,11 +87,13 @@ class Cluster:
 
     def wait_for(self, job: str, *states: str, within_s: float = 120) -> None:
         """Wait until a job is in one of the states."""
-        until(
-            lambda: self.field(job, "JobState") in states,
-            within_s=within_s,
-            what=f"job {job} {' or '.join(states)}, it is {self.field(job, 'JobState')}",
-        )
+
+        def reached() -> bool:
+            state = self.field(job, "JobState")
+            assert state in states or state not in OVER, f"job {job} is {state}, not {states}"
+            return state in states
+
+        until(reached, within_s=within_s, what=f"job {job} {' or '.join(states)}")
 
     def running(self, *options: str, wrap: str = "sleep 300") -> str:
         """Submit a command, wait until it runs, and return the job's id."""

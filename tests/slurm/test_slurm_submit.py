@@ -30,11 +30,16 @@ RUN = ("--", "--producer", "none", "--slots", "2")
 def submit(cluster):
     """Return a function that submits with flags; half a node, so that jobs fit side by side."""
 
-    def run(*flags, campaign=BRANIN, **variables):
+    def run(*flags, jobs_on="local", **variables):
         env = {k: v for k, v in os.environ.items() if not k.startswith(("SLURM_", "SBATCH_"))}
         done = subprocess.run(
-            [sys.executable, "-m", "batchgate", "submit", str(campaign), "--json", *flags],
-            env={**env, "BATCHGATE_SLURM__EXCLUSIVE": "false", **variables},
+            [sys.executable, "-m", "batchgate", "submit", str(BRANIN), "--json", *flags],
+            env={
+                **env,
+                "BATCHGATE_SLURM__EXCLUSIVE": "false",
+                "BATCHGATE_JOBS_ON": jobs_on,
+                **variables,
+            },
             cwd=cluster.folder,
             capture_output=True,
             text=True,
@@ -126,7 +131,7 @@ def test_what_was_asked_for_outweighs_the_variables_of_a_shell(cluster, submit):
     ],
 )
 def test_what_would_never_start_is_refused_and_nothing_is_written(cluster, submit, flags, why):
-    done = submit("--run", str(cluster.folder / "run"), *flags, *RUN)
+    done = submit("--run", str(cluster.folder / "run"), *flags, *RUN, jobs_on="srun")
 
     assert done.returncode == 2
     assert why in done.stderr

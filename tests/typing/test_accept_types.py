@@ -16,6 +16,7 @@ from batchgate import (
     Check,
     Fail,
     Outcome,
+    Record,
     Verdict,
     accept,
     accept_sync,
@@ -86,6 +87,7 @@ async def the_types_flow() -> None:
         feedback=lambda attempt: attempt.reasons,
     )
     assert_type(outcome, Outcome[PlannerDecision])
+    assert_type(outcome.record, Record | None)
     assert_type(outcome.value.candidates, list[float])
     assert_type(outcome.attempts, tuple[Attempt[PlannerDecision], ...])
 

@@ -785,6 +785,15 @@ class TestHistory:
 
         assert not (await first.replay(CHECKS, history=second)).ok
 
+    async def test_of_a_record_that_was_changed_is_refused(self):
+        producer = Script(4)
+        changed = Record.from_dict(with_((await recorded(13)).to_dict(), ("name",), "other"))
+
+        with pytest.raises(ValueError, match=r"^history is Record\('other', .*was changed"):
+            await accept(producer, history=changed)
+
+        assert producer.answers == [4]
+
     async def test_of_a_record_without_attempts_is_its_own_history(self):
         # No `accept` makes such a record, and a reader may be handed one.
         data = (await recorded(4, history=[Attempt(1, 3)])).to_dict()

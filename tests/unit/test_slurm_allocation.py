@@ -87,6 +87,14 @@ async def test_the_end_is_the_earlier_of_the_one_named_and_the_one_left(limit, e
     assert (allocation.end_at is None) == (left_s == math.inf)
 
 
+@pytest.mark.parametrize("flag", ["Requeue", "BatchFlag"])
+async def test_a_job_that_slurm_would_not_requeue_is_none_to_requeue(flag):
+    run = Recorded()
+    run.job((f"{flag}=1", f"{flag}=0"))
+
+    assert not (await ask(run)).requeueable
+
+
 @pytest.mark.parametrize(
     "changes",
     [

@@ -299,6 +299,23 @@ class Park(Table):
     most: int = Field(default=20, ge=1, le=1000)
 
 
+class Audit(Table):
+    """`[audit]`: whether some rejected candidates are launched, to learn how often a check errs.
+
+    What the space or the search for duplicates rejects is never launched.
+
+    Attributes:
+        share: Share of the rejected candidates that is drawn; 0 for none.
+        node_h: Node-hours that they may use, within those of `stop.node_h`.
+        never: Domain checks whose rejection is a matter of safety. They are asked once more
+            before a candidate is drawn, also where the gate had not come to them.
+    """
+
+    share: float = Field(default=0.0, ge=0, le=0.5)
+    node_h: float = Field(default=0.0, ge=0)
+    never: tuple[Slug, ...] = ()
+
+
 class CampaignSpec(Table):
     """A whole `campaign.toml`. The first four tables are a superset of gest-api's VOCS."""
 
@@ -315,6 +332,7 @@ class CampaignSpec(Table):
     stop: Stop
     failure: Failure = Failure()
     park: Park = Park()
+    audit: Audit = Audit()
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -331,6 +349,11 @@ class CampaignSpec(Table):
             raise ValueError(f"{sorted(clash)} are both inputs and results")
         if unknown := self.stop.target.keys() - self.objectives.keys():
             raise ValueError(f"stop.target names {sorted(unknown)}, which are no objectives")
+        checks = {check.name or check.use.partition(":")[2] for check in self.check}
+        if unknown := set(self.audit.never) - checks:
+            raise ValueError(
+                f"audit.never names {sorted(unknown)}; the checks are {sorted(checks)}"
+            )
         if self.job.node_h > self.stop.node_h:
             raise ValueError(
                 f"one job of level {self.job.name!r} reserves {self.job.node_h:g} node-hours, "

@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import sys
 import time
 from collections.abc import Mapping
@@ -91,6 +92,8 @@ def submit(
     The campaign, the settings and the limits of the partition are checked first, and the script
     that is submitted is kept in the run's directory.
     """
+    if not dry_run and shutil.which("sbatch") is None:
+        raise ConfigError("there is no sbatch here; submit from a login node, or see --dry-run")
     params = _run_params(campaign, run_options)
     settings = load_settings({k: v for k, v in params.items() if k in Settings.model_fields})
     asked = _asked(settings.slurm, flags, chained=chain is not None)
@@ -100,7 +103,7 @@ def submit(
         _check_model(Plan(loaded, folder, settings, ask_model=True))
     where = str(loaded.folder) if Path(campaign).is_dir() else campaign
     script = _script(asked, folder, _name(loaded, folder), where, run_options)
-    _check_room(script, loaded)
+    _check_room(script, loaded, settings)
     unknown = asyncio.run(try_out(script))
     if unknown is not None:
         click.echo(
@@ -185,7 +188,7 @@ def _seconds(text: str) -> int:
     return ((24 * days + hours) * 60 + minutes) * 60 + seconds
 
 
-def _check_room(script: JobScript, campaign: Campaign) -> None:
+def _check_room(script: JobScript, campaign: Campaign, settings: Settings) -> None:
     """Refuse an allocation in which the runner would never launch a job."""
     level = campaign.spec.job
     left_s = script.time_s - script.signal_s - SIGNAL_EARLY_S
@@ -199,6 +202,11 @@ def _check_room(script: JobScript, campaign: Campaign) -> None:
         raise ConfigError(
             f"--nodes is {script.nodes}, a job of level {level.name!r} holds "
             f"{level.resources.nodes:g}"
+        )
+    if script.nodes > 1 and settings.jobs_on == settings.verifiers_on == "local":
+        raise ConfigError(
+            f"--nodes is {script.nodes}, and jobs and verifiers run on the first of them only; "
+            "set jobs_on or verifiers_on in the site's settings, or take one node"
         )
 
 

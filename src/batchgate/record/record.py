@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Self, TypeVar
 
 from ..decision import Attempt, Disposition, cut
-from ..loop import AcceptWhen, Checks, Feedback, Request, Rules, data_of, stages_of
+from ..loop import AcceptWhen, Checks, Ending, Feedback, Request, Rules, data_of, stages_of
 from ..plain import shown
 from .format import (
     FORMAT,
@@ -145,10 +145,9 @@ class Record:
 def record_of(
     request: Request[Any],
     made: Sequence[Attempt[Any]],
+    ending: Ending,
     *,
     name: str,
-    disposition: Disposition,
-    value: object,
     history: Record | Iterable[Attempt[Any]],
 ) -> Record:
     """Make the record of a call that has ended.
@@ -156,12 +155,12 @@ def record_of(
     Args:
         request: What was asked, with the values that were kept.
         made: Its attempts.
+        ending: How it ended.
         name: Name of the decision.
-        disposition: How it ended.
-        value: The fallback's value, if one decided.
         history: What it continued.
     """
     before = _end_of(history)
+    disposition, value = ending
     entries = []
     head = before["head"]
     for attempt, kept in zip(made, request.kept or (), strict=True):

@@ -50,6 +50,7 @@ from ..events import (
 from ..plain import plain
 from ..state import Past
 from ..surrogates import propose
+from .audit import drawn
 from .recorder import Recorder
 from .twins import Twins
 from .verify import Judges, Turn
@@ -293,15 +294,15 @@ class Decider:
         sample: int = 1,
     ) -> None:
         space, state = self.campaign.space, self.recorder.state
+        chosen = [Chosen(fingerprint=space.fingerprint(p), candidate=dict(p)) for p in points]
+        audits = drawn(self.campaign, state, turn.decision, chosen) if chosen else []
         self.recorder.record(
             DecisionMade(
                 decision=turn.decision,
                 disposition=disposition,
                 attempts=state.decisions[turn.decision].spent,
                 sample=sample,
-                candidates=tuple(
-                    Chosen(fingerprint=space.fingerprint(p), candidate=dict(p)) for p in points
-                ),
+                candidates=(*chosen, *audits),
                 cause=cause,
                 batch=turn.batch if disposition == "fallback" else None,
             )

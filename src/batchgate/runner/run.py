@@ -264,7 +264,8 @@ class Runner:
         if limit is None:
             return self.slots
         state = self.state
-        return limit - state.evaluated - len(state.running) - len(state.unjudged)
+        at_work = [job.plan.fingerprint for job in (*state.running, *state.unjudged)]
+        return limit - state.evaluated - sum(f not in state.audits for f in at_work)
 
     def _decide_ahead(self) -> None:
         """Ask the producer while jobs run, until enough candidates wait for the slots."""

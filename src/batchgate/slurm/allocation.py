@@ -32,8 +32,8 @@ class Allocation:
     Attributes:
         job_id: Slurm's job id; `""` without Slurm.
         restart_count: How often Slurm has requeued the job; 0 in its first life.
-        requeueable: Whether `requeue` starts the job again; Slurm refuses it for a job that was
-            submitted with `--no-requeue`.
+        requeueable: Whether `requeue` starts the job again; Slurm refuses it for an interactive
+            job, and for one that was submitted with `--no-requeue`.
         nodes: Names of the nodes that it holds now. `SLURM_JOB_NODELIST` still names those that
             were lost.
         cpus: CPUs on all of them.
@@ -143,7 +143,7 @@ async def _ask(job_id: str, run: Run, clock: Callable[[], float]) -> Allocation 
     return Allocation(
         job_id=job_id,
         restart_count=count_of(fields.get("Restarts")),
-        requeueable=fields.get("Requeue") == "1",
+        requeueable=fields.get("Requeue") == fields.get("BatchFlag") == "1",
         nodes=nodes,
         cpus=count_of(fields.get("NumCPUs")),
         gpus=gpus_of(fields, len(nodes)),
