@@ -144,7 +144,7 @@ async def test_a_crash_in_compiled_code_leaves_the_stack(flow):
 
 async def test_a_worker_that_died_between_calls_is_replaced(flow):
     pid = (await flow.call(function("pid"))).value
-    workers = [slot._worker for slot in flow._engine.backend._slots if slot._worker]
+    workers = [slot._worker for slot in flow._engine.backend._functions._slots if slot._worker]
     os.kill(pid, 9)
     await until(lambda: any(worker.exited.done() for worker in workers))
 

@@ -69,7 +69,7 @@ answers = st.lists(
     | st.tuples(st.floats(-4, 9), st.floats(0, 9), st.floats(0, 9)),
     max_size=12,
 )
-few = settings(deadline=None, max_examples=12, suppress_health_check=[HealthCheck.too_slow])
+few = settings(deadline=None, max_examples=8, suppress_health_check=[HealthCheck.too_slow])
 
 
 def run(work: Any) -> Any:
@@ -240,14 +240,13 @@ def test_no_edit_of_a_leaf_goes_unnoticed_even_if_all_hashes_are_made_to_fit(
     recorded: Path,
 ) -> None:
     unnoticed: set[tuple[str, str]] = set()
-    tried: dict[tuple[str, str], int] = {}
+    tried: set[tuple[str, str]] = set()
     for place, fields in enumerate(raw_events(recorded)):
         for at in leaves(fields):
             kind, name = fields["type"], dotted(at)
-            # Each field three times is enough; what is free needs no trial.
-            if name in FREE.get(kind, ()) or tried.get((kind, name), 0) >= 3:
+            if name in FREE.get(kind, ()) or (kind, name) in tried:
                 continue
-            tried[kind, name] = tried.get((kind, name), 0) + 1
+            tried.add((kind, name))
             if forged(recorded, lambda raw, p=place, a=at: edited(raw[p], a)) is False:  # type: ignore[misc]
                 unnoticed.add((kind, name))
 
@@ -314,7 +313,7 @@ def test_lines_cut_off_before_a_launch_are_found_by_its_gate(recorded: Path) -> 
             assert run(is_found(folder)), f"{kept} of {len(lines)} lines"
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=20)
 @given(data=st.data())
 def test_no_byte_of_a_record_can_be_changed_unnoticed(recorded: Path, data: st.DataObject) -> None:
     (path,) = (recorded / "run" / "ledger").glob("*.jsonl")

@@ -51,6 +51,7 @@ MACHINE = {
     "system_architecture": {"exclusive": True},
     "network_interface": "lo",
 }
+PILOT = pytest.mark.timeout(600)  # the first of them waits until the pilot is active
 HOSTILE = "x\n$(touch pwned) `touch pwned` ; touch pwned & '\"\\ * %s %n {x} <Future> ä"
 
 CODE = """
@@ -146,7 +147,7 @@ def dask():
     params=[
         "local",
         pytest.param("srun", marks=SLURM),
-        pytest.param("radical_pilot", marks=SLURM),
+        pytest.param("radical_pilot", marks=[*SLURM, PILOT]),
     ],
 )
 async def jobs(request, tmp_path_factory):

@@ -153,5 +153,5 @@ def test_a_controller_that_cannot_be_reached_is_no_refusal(cluster, submit):
 
 @pytest.mark.parametrize("template", TEMPLATES, ids=lambda path: path.name)
 def test_a_template_is_one_that_slurm_would_start(cluster, template):
-    # What the test's nodes do not have is replaced: they are small, and two.
-    call("sbatch", "--test-only", "--nodes=1", "--time=1", "--gres=none", template)
+    # The nodes of the tests are two, with one GPU each.
+    call("sbatch", "--test-only", "--nodes=2", "--gpus-per-node=1", template)

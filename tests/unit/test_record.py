@@ -227,7 +227,7 @@ class TestRecord:
 
     @pytest.mark.parametrize("run", RUNS)
     async def test_is_read_back_as_it_was_written(self, run):
-        # S4-27, S4-33
+        # S4-27, S4-33, S4-36: it is kept where the application wants, with its chain of hashes
         record = await asyncio.to_thread(RUNS[run])
 
         assert Record.from_json(record.to_json()) == record

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from batchgate.errors import ConfigError
 from batchgate.slurm import JobScript
 
+TEMPLATES = sorted((Path(__file__).parents[2] / "slurm").glob("*.sbatch"))
 HOSTILE = ["a b", "$(touch pwned)", "`id`", "'; id; '", '"', "\\", "*", "%s {x}", "ä\n#SBATCH -N9"]
 
 
@@ -51,6 +52,22 @@ def test_a_script_says_all_that_an_unattended_run_needs():
     ]
     assert text.startswith("#!/bin/bash\n")
     assert text.endswith("\nexec batchgate run campaign\n")
+
+
+@pytest.mark.parametrize("template", TEMPLATES, ids=lambda path: path.name)
+def test_a_template_says_what_a_script_of_ours_says(template):
+    text = template.read_text(encoding="utf-8")
+    ours = {flag.partition("=")[0]: flag for flag in script().options()}
+    said = {flag.partition("=")[0]: flag for flag in flags(text)}
+    free = {"--job-name", "--nodes", "--time", "--output", "--chdir", "--signal"}
+
+    assert ours.keys() - said.keys() <= {"--chdir"}
+    assert {ours[name] for name in ours.keys() - free} <= set(said.values())
+    assert said["--signal"].startswith("--signal=B:USR1@")
+    assert [line for line in text.splitlines() if "batchgate run" in line][-1].startswith(
+        ("exec ", "  batchgate run")
+    )
+    subprocess.run(["bash", "-n", template], check=True)
 
 
 def test_what_was_not_asked_for_is_left_to_the_site():

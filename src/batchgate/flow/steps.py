@@ -23,7 +23,8 @@ _CANCEL_S = 30.0
 """Seconds after `scancel` until a step counts as one that cannot be ended."""
 _POLL_S = (0.1, 2.0)
 """Shortest and longest pause between two looks; each costs the controller a request."""
-_MEMORY = re.compile(r"TRES=(?:\S+,)?cpu=(\d+)(?:,\S+?)??,mem=([\d.]+)([KMGT])")
+# "AllocTRES=" in Slurm 23.11 and later, " TRES=" before; "ReqTRES=" is what was asked.
+_MEMORY = re.compile(r"(?:Alloc|\s)TRES=cpu=(\d+),(?:\S+,)?mem=([\d.]+)([KMGT])")
 _MB = {"K": 1 / 1024, "M": 1, "G": 1024, "T": 1024**2}
 
 

@@ -16,7 +16,7 @@ from typing import Any, Literal
 from .. import ledger
 from ..campaign import Campaign, CampaignSpec, Proposal, Value
 from ..errors import ConfigError, LedgerError
-from ..events import CheckJudged, DecisionMade, Entry, Plain, ProposalMade
+from ..events import CheckJudged, Chosen, DecisionMade, Entry, Plain, ProposalMade
 from ..review.record import RunRecord
 from ..review.rows import AttemptRow, DecisionRow, JobRow
 from ..state import Known, State
@@ -199,10 +199,11 @@ class _Again:
         self.campaign = campaign
         self.gate = Gate.of(campaign, State())
         self.decisions = {row.number: row for row in record.decisions}
-        self.let_through = {c.fingerprint for d in record.decisions for c in d.candidates}
+        self.let_through = {c.fingerprint for d in record.decisions for c in _through(d)}
         self.jobs: dict[str, list[JobRow]] = {}
         for job in record.jobs:
-            self.jobs.setdefault(job.fingerprint, []).append(job)
+            if job.fingerprint in self.let_through:
+                self.jobs.setdefault(job.fingerprint, []).append(job)
         self.verdicts: dict[tuple[int, int], _Verdict] = {}
         self.taken: set[str] = set()
         self.stopped: list[Stopped] = []
@@ -301,7 +302,7 @@ class _Again:
     def _fall_back(self, row: DecisionRow) -> None:
         """Keep the surrogate's candidates that the other checks allow too."""
         kept = {}
-        for chosen in row.candidates:
+        for chosen in _through(row):
             try:
                 problems = self.campaign.problems(chosen.candidate)
             except Exception as exc:  # noqa: BLE001 - a campaign's own code; nothing passes
@@ -329,7 +330,7 @@ class _Again:
         keep: Collection[str] = (),
         only: Collection[str] = (),
     ) -> None:
-        through = {chosen.fingerprint: chosen.candidate for chosen in row.candidates}
+        through = {chosen.fingerprint: chosen.candidate for chosen in _through(row)}
         for fingerprint in dict.fromkeys(only or through):
             jobs = [j for j in self.jobs.get(fingerprint, ()) if j.decision == row.number]
             if not jobs or fingerprint in keep:
@@ -376,6 +377,11 @@ class _Again:
         ]
         pick = min if minimise else max
         return pick(found, default=None)
+
+
+def _through(row: DecisionRow) -> list[Chosen]:
+    """Return what a decision let through; what it launches to learn no gate has let pass."""
+    return [chosen for chosen in row.candidates if chosen.audit_probability is None]
 
 
 def _values(job: JobRow) -> Mapping[str, Any]:

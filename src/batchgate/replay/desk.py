@@ -18,6 +18,7 @@ from ..events import (
     ProposalMade,
 )
 from ..plain import plain
+from ..runner.audit import drawn
 from ..state import Decision
 from .gate import Gate, NotHere, Step
 from .hindsight import Hindsight
@@ -189,6 +190,9 @@ class Desk:
             if (event.disposition, event.cause) not in allowed:
                 told = " or ".join(f"{one} {why!r}" for one, why in allowed) or "left open"
                 yield "loop", f"it is {event.disposition} {event.cause!r}, must be {told}"
+        audits = drawn(gate.campaign, gate.listener.state, self.number, through_of(event))
+        if event.candidates[len(through_of(event)) :] != tuple(audits if through_of(event) else ()):
+            yield "loop", "its audited candidates are not those that were to be drawn"
         yield from self._chosen(event, gate, batches)
 
     def _answered(self, attempt: int) -> Problems:
@@ -340,11 +344,11 @@ class Desk:
                 due = tuple(
                     Chosen(fingerprint=space.fingerprint(p), candidate=dict(p)) for p in points
                 )
-                if event.candidates != due:
+                if through_of(event) != due:
                     yield "loop", "its candidates are not those of the proposal that was accepted"
             case "fallback":
                 yield from self._taken(event, batches)
-                for chosen in event.candidates:
+                for chosen in through_of(event):
                     if told := _unfit(chosen, gate.campaign):
                         yield "loop", f"candidate {chosen.fingerprint}: {told}"
             case "failed" | "refused" | "abandoned" if event.candidates:
@@ -356,8 +360,13 @@ class Desk:
         count = batches.pop(event.batch, None) if event.batch is not None else None
         if count is None:
             yield "loop", f"batch {event.batch} was not asked for, or is taken already"
-        elif count != len(event.candidates):
-            yield "loop", f"it has {len(event.candidates)} candidates, its batch had {count}"
+        elif count != len(through_of(event)):
+            yield "loop", f"it has {len(through_of(event))} candidates, its batch had {count}"
+
+
+def through_of(event: DecisionMade) -> tuple[Chosen, ...]:
+    """Return the candidates that a decision let through, without those it launches to learn."""
+    return tuple(chosen for chosen in event.candidates if chosen.audit_probability is None)
 
 
 def _unfit(chosen: Chosen, campaign: Campaign) -> str:

@@ -86,7 +86,8 @@ def planned(event: JobPlanned, state: State, campaign: Campaign, slots: int) -> 
         yield "launch", f"the rule {stop.rule!r} held already: {stop.reason}"
     if len(state.running) >= slots:
         yield "launch", f"{len(state.running)} jobs were running on {slots} slots"
-    begun = state.evaluated + len(state.running) + len(state.unjudged)
+    at_work = [job.plan.fingerprint for job in (*state.running, *state.unjudged)]
+    begun = state.evaluated + sum(f not in state.audits for f in at_work)
     if spec.stop.jobs is not None and begun >= spec.stop.jobs:
         yield "launch", f"{begun} candidates were launched, stop.jobs is {spec.stop.jobs}"
     if not state.ready:

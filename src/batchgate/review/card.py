@@ -24,7 +24,7 @@ from ..errors import LedgerError
 from ..events import CheckJudged, Chosen, Entry, RunResumed, RunStarted
 from .estimate import Seen, Share
 from .record import RunRecord
-from .rows import AttemptRow, DecisionRow
+from .rows import AttemptRow, DecisionRow, candidates_of
 from .threshold import Measured, Suggestion, suggest
 
 GATE = "gate"
@@ -142,7 +142,7 @@ def card_of(entries: Iterable[Entry]) -> ReportCard:
     return ReportCard(
         run=record.state.run,
         checks=tuple(_card(name, found, spec) for name, found in trials.items() if found),
-        audited=sum(_audited(c) is not None for d in record.decisions for c in d.candidates),
+        audited=sum(len(_audited(decision)) for decision in record.decisions),
     )
 
 
@@ -225,12 +225,14 @@ def _trials(
     """
     assert record.spec is not None
     space = record.spec.space
-    audits = {c.fingerprint: p for c in decision.candidates if (p := _audited(c)) is not None}
+    audits = {c.fingerprint: c.audit_probability or 1.0 for c in _audited(decision)}
     let_through = {c.fingerprint for c in decision.candidates} - audits.keys()
     for attempt in decision.attempts:
         for sample in range(1, 2 + len(attempt.others)):
             checks = [check for check in attempt.checks if check.sample == sample]
-            for place, candidate in enumerate(attempt.sampled(sample) if checks else ()):
+            for place, candidate in enumerate(
+                candidates_of(attempt.sampled(sample)) if checks else ()
+            ):
                 fingerprint = _fingerprint(space, candidate)
                 accepted = attempt.outcome == "accepted" and fingerprint in let_through
                 launched = accepted or fingerprint in audits
@@ -257,6 +259,10 @@ def _trials(
                     )
 
 
+def _audited(decision: DecisionRow) -> list[Chosen]:
+    return [c for c in decision.candidates if c.audit_probability]
+
+
 def _fingerprint(space: Space, candidate: Mapping[str, Any]) -> str:
     # A campaign's own proposal model may let values through that are none of the space's.
     try:
@@ -278,12 +284,6 @@ def _let_pass(check: CheckJudged, fingerprint: str) -> bool:
 def _observables(check: CheckJudged, place: int) -> Mapping[str, Any]:
     measured = check.observables[place] if place < len(check.observables) else {}
     return measured if isinstance(measured, Mapping) else {}
-
-
-def _audited(chosen: Chosen) -> float | None:
-    """Return the probability with which a rejected candidate was drawn; `None` for another one."""
-    found: float | None = getattr(chosen, "audit_probability", None)
-    return found
 
 
 def _card(name: str, trials: list[_Trial], spec: CampaignSpec | None) -> CheckCard:

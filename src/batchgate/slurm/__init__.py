@@ -2,7 +2,7 @@
 
 from .accounting import Bill, Row, billed
 from .allocation import Allocation, current
-from .jobs import JobState, cancel_step, job_state, requeue, steps
+from .jobs import JobStatus, cancel_step, job_state, requeue, steps
 from .script import FILE, SIGNAL_EARLY_S, JobScript, time_text
 from .submit import submit, try_out
 
@@ -12,7 +12,7 @@ __all__ = [
     "Allocation",
     "Bill",
     "JobScript",
-    "JobState",
+    "JobStatus",
     "Row",
     "billed",
     "cancel_step",

@@ -26,7 +26,7 @@ _OWN_STEPS: Final = frozenset({"batch", "extern", "interactive"})
 
 
 @dataclass(frozen=True, slots=True)
-class JobState:
+class JobStatus:
     """Where a job stands.
 
     Attributes:
@@ -47,13 +47,13 @@ class JobState:
         return self.state in _OVER
 
 
-async def job_state(job_id: str, *, run: Run = run) -> JobState | None:
+async def job_state(job_id: str, *, run: Run = run) -> JobStatus | None:
     """Return where a job stands; `None` when neither Slurm nor its accounting say."""
     answer = await run(["scontrol", "-o", "show", "job", job_id])
     fields = job_fields(answer.out, job_id) if answer.ok else {}
     if (state := fields.get("JobState")) is not None:
         reason = fields.get("Reason", "")
-        return JobState(
+        return JobStatus(
             state,
             "" if reason == "None" else reason,
             count_of(fields.get("Restarts")),
@@ -62,7 +62,7 @@ async def job_state(job_id: str, *, run: Run = run) -> JobState | None:
     # Slurm forgets a job minutes after its end, its accounting does not.
     if "Invalid job id" in answer.err and (bill := await billed(job_id, run=run)) is not None:
         last = bill.rows[-1]
-        return JobState(last.state, start_at=last.started_at)
+        return JobStatus(last.state, start_at=last.started_at)
     return None
 
 
