@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 from .breach import Side
 from .job import End, JobState
 
-FORMAT = 1
+FORMAT = 2
 """Version of the ledger's format. A reader takes every version up to its own."""
 
 Plain = Any

@@ -10,19 +10,24 @@ import pytest
 from batchgate.errors import LedgerError
 from batchgate.events import (
     FORMAT,
+    AllocationSeen,
     AttemptStarted,
+    BrokenBound,
     CandidateHeld,
     CheckJudged,
     Chosen,
     DecisionMade,
     DecisionOpened,
+    DecisionParked,
     Event,
     FailureRecorded,
     JobEnded,
     JobPlanned,
+    ParkedResolved,
     ProposalMade,
     ProposalRejected,
     ResultAccepted,
+    ResultParked,
     ResultRejected,
     RunResumed,
     RunStarted,
@@ -214,6 +219,138 @@ THIRD_LIFE: tuple[Event, ...] = (
 )
 
 
+WITH_PEOPLE: tuple[Event, ...] = (
+    RunStarted(
+        campaign="orbits",
+        digest="d" * 64,
+        spec={"campaign": {"name": "orbits"}, "stop": {"node_h": 20.0, "lives": 3}},
+        version="0.2.0",
+        seed=7,
+        granted_node_h=20.0,
+    ),
+    AllocationSeen(
+        nodes=("n001", "n002"),
+        started_at=1760000000.0,
+        ends_at=1760014400.0,
+        job_id="98123",
+        restart_count=1,
+    ),
+    ServerStarted(model="Qwen/Qwen3-4B-Instruct", elapsed_s=92.5, nodes=1.0),
+    DecisionOpened(decision=1),
+    AttemptStarted(decision=1, attempt=1),
+    ProposalRejected(
+        decision=1,
+        attempt=1,
+        stage="producer",
+        reasons=("a is 12, must be below 10",),
+        breaches=(BrokenBound(candidate=0, field="a", measured=12.0, bound=10.0, kind="above"),),
+    ),
+    AttemptStarted(decision=1, attempt=2),
+    ProposalMade(
+        decision=1,
+        attempt=2,
+        proposal={"candidates": [C1]},
+        others=({"candidates": [C2]}, {"candidates": [{"a": 1.0, "e": 0.3}]}),
+        samples_valid=3,
+        samples_total=4,
+    ),
+    CheckJudged(decision=1, attempt=2, check="space", sample=1, passed=True),
+    CheckJudged(
+        decision=1,
+        attempt=2,
+        check="margin",
+        sample=2,
+        passed=False,
+        reasons=("e is 0.4, must be below 0.35",),
+        refused=(F2,),
+        breaches=(BrokenBound(candidate=1, field="e", measured=0.4, bound=0.35, kind="above"),),
+    ),
+    DecisionMade(
+        decision=1,
+        disposition="accepted",
+        attempts=2,
+        sample=1,
+        candidates=(
+            Chosen(fingerprint=F1, candidate=C1),
+            Chosen(fingerprint=F2, candidate=C2, audit_probability=0.125),
+        ),
+    ),
+    JobPlanned(
+        job="d00001-1f1f1f1f-1",
+        decision=1,
+        fingerprint=F1,
+        candidate=C1,
+        level="fine",
+        reserved_node_h=2.0,
+        walltime_s=7200.0,
+    ),
+    AllocationSeen(nodes=("n001",), started_at=1760000000.0, job_id="98123", restart_count=1),
+    JobEnded(
+        job="d00001-1f1f1f1f-1",
+        state=JobState.COMPLETED,
+        end=End.COMPLETED,
+        started_at=1760000100.5,
+        ended_at=1760003700.5,
+        charged_node_h=1.0,
+    ),
+    ResultRejected(job="d00001-1f1f1f1f-1", fingerprint=F1, reasons=("not converged",), again=True),
+    JobPlanned(
+        job="d00001-1f1f1f1f-2",
+        decision=1,
+        fingerprint=F1,
+        candidate=C1,
+        level="fine",
+        attempt=2,
+        rerun=1,
+        reserved_node_h=2.0,
+        walltime_s=7200.0,
+    ),
+    JobEnded(
+        job="d00001-1f1f1f1f-2",
+        state=JobState.LOST,
+        end=End.ORPHANED,
+        charged_node_h=0.5,
+        again=True,
+    ),
+    JobPlanned(
+        job="d00001-1f1f1f1f-3",
+        decision=1,
+        fingerprint=F1,
+        candidate=C1,
+        level="fine",
+        attempt=3,
+        rerun=1,
+        reserved_node_h=2.0,
+        walltime_s=7200.0,
+    ),
+    JobEnded(
+        job="d00001-1f1f1f1f-3",
+        state=JobState.COMPLETED,
+        end=End.COMPLETED,
+        charged_node_h=1.0,
+    ),
+    ResultParked(
+        job="d00001-1f1f1f1f-3",
+        fingerprint=F1,
+        reasons=("energy is 3, must be below 2",),
+        values={"energy": 3.0},
+        expires_at=1760020000.0,
+    ),
+    ParkedResolved(
+        what="d00001-1f1f1f1f-3", action="accept", by="ada", answered_at=1760010000.0, reason="ok"
+    ),
+    ResultAccepted(job="d00001-1f1f1f1f-3", fingerprint=F1, values={"energy": 3.0}, feasible=False),
+    DecisionOpened(decision=2),
+    DecisionParked(decision=2, expires_at=1760020000.0),
+    ParkedResolved(
+        what="D2", action="edit", by="ada", value={"candidates": [{"a": 1.0, "e": 0.5}]}
+    ),
+    DecisionMade(decision=2, disposition="refused", cause="person"),
+    RunSuspended(reason="SIGUSR1", requeued=True),
+    SegmentClosed(),
+)
+
+
 def events_of(folder: Path) -> list[Event]:
     return [entry.event for entry in read(folder)]
 
@@ -228,6 +365,14 @@ def test_format_1_reads_as_it_was_written():
     assert third == opened(3, third.previous_hash)
     assert events[1 : len(FIRST_LIFE) + 1] == list(FIRST_LIFE)
     assert events[len(FIRST_LIFE) + 2 :] == list(THIRD_LIFE)
+
+
+def test_format_2_reads_as_it_was_written():
+    events = events_of(GOLDEN / "format-2")
+
+    assert isinstance(events[0], SegmentOpened)
+    assert events[0].format == 2
+    assert events[1:] == list(WITH_PEOPLE)
 
 
 def test_format_1_keeps_the_times_and_the_hashes():

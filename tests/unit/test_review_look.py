@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import time
@@ -130,20 +131,17 @@ def test_a_run_compared_with_itself_differs_in_nothing(run_dir: Path) -> None:
 def test_shares_that_differ_by_more_than_chance_are_marked(tmp_path: Path) -> None:
     runs = []
     for name, refused in (("one", 5), ("other", 45)):
-        judged = [
+        (tmp_path / name).mkdir()
+        judged = (
             CheckJudged(decision=1, attempt=1, check="disc", passed=n >= refused) for n in range(50)
-        ]
-        begun: list[Event] = [
+        )
+        begun = [
             started(),
             DecisionOpened(decision=1),
             AttemptStarted(decision=1, attempt=1),
             ProposalMade(decision=1, attempt=1, proposal={}),
         ]
-        runs.append(
-            write(tmp_path / name, begun + judged)
-            if (tmp_path / name).mkdir() is None
-            else tmp_path
-        )
+        runs.append(write(tmp_path / name, [*begun, *judged]))
 
     (line,) = [one for one in compare(*runs) if one.name == "share rejected by disc"]
 
@@ -221,13 +219,13 @@ async def test_a_replay_that_agrees_exits_with_0_and_one_that_does_not_with_1(
     await record(tmp_path, stop={"jobs": 2})
     run, code = tmp_path / "run", tmp_path / "campaign"
 
-    import asyncio
-
     fine = await asyncio.to_thread(command, "replay", run, "--campaign", code)
-    (code / "campaign.py").write_text(
+    changed = tmp_path / "changed"
+    changed.mkdir()
+    (changed / "campaign.py").write_text(
         (code / "campaign.py").read_text().replace('["x"] < 0', '["x"] < 5')
     )
-    wrong = await asyncio.to_thread(command, "replay", run, "--campaign", code)
+    wrong = await asyncio.to_thread(command, "replay", run, "--campaign", changed)
     without = await asyncio.to_thread(command, "replay", run)
 
     assert (fine.exit_code, wrong.exit_code, without.exit_code) == (0, 1, 0)

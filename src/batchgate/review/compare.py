@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -26,6 +28,11 @@ _TYPES = {
     "run_stopped",
     "run_suspended",
 }
+
+# Verdicts are the most of a ledger. These keys stand ahead of all text of strangers.
+_VERDICT = re.compile(
+    rb'"check":"((?:[^"\\\\]|\\\\.)*)",(?:"sample":\d+,)?"passed":(true|false),"hard":(true|false)'
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +93,7 @@ def figures(run_dir: str | Path) -> Figures:
     counts: Counter[str] = Counter()
     names: dict[str, Any] = {}
     charged, best = 0.0, None
-    for raw in scan(run_dir, _TYPES):
+    for raw in scan(run_dir, _TYPES, unparsed={"attempt_started", "check_judged"}):
         counts.update(_counted(raw))
         match raw["type"]:
             case "segment_opened":
@@ -114,10 +121,11 @@ def _counted(raw: Raw) -> Iterator[str]:
         case "proposal_rejected":
             yield f"judged by {raw['stage']}"
             yield f"rejected by {raw['stage']}"
-        case "check_judged" if raw["hard"]:
-            yield f"judged by {raw['check']}"
-            if not raw["passed"]:
-                yield f"rejected by {raw['check']}"
+        case "check_judged" if (said := _VERDICT.search(raw["line"])) and said[3] == b"true":
+            name = json.loads(b'"%b"' % said[1])
+            yield f"judged by {name}"
+            if said[2] == b"false":
+                yield f"rejected by {name}"
         case "decision_made":
             yield "decisions"
             yield f"decisions {raw['disposition']}"

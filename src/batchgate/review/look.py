@@ -68,7 +68,10 @@ def _about(run_dir: str | Path, number: int) -> Iterator[Raw]:
     jobs: set[str] = set()
 
     def may_belong(line: bytes) -> bool:
-        return decision in line or b'"decision":' not in line
+        if decision in line:
+            return True
+        # Events of jobs name the job and not the decision.
+        return b'"decision":' not in line and (b'"job":"' not in line or bool(jobs))
 
     for raw in scan(run_dir, {*_AROUND, *_OF_DECISION, *_OF_JOB}, sieve=may_belong):
         if raw["type"] in _OF_JOB:

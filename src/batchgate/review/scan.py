@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import LedgerCorruptError, LedgerError
-from ..ledger import Reader
+from ..ledger.reader import segment_name, segment_numbers
 
 Raw = dict[str, Any]
 """An event's fields, and `at`, its time in seconds since the epoch."""
@@ -25,6 +25,7 @@ def scan(
     run_dir: str | Path,
     types: Collection[str],
     *,
+    unparsed: Collection[str] = (),
     sieve: Callable[[bytes], bool] = lambda line: True,
 ) -> Iterator[Raw]:
     """Yield the events of these types, oldest first.
@@ -32,28 +33,37 @@ def scan(
     Args:
         run_dir: The run's directory.
         types: Values of `type`.
-        sieve: Whether a line of such a type is worth parsing.
+        unparsed: Of these, types whose events come with `type`, `at` and their `line` only.
+        sieve: Whether a line of such a type is worth anything.
 
     Raises:
-        LedgerCorruptError: Lines are missing, or one cannot be read.
-        LedgerError: There is no ledger.
+        LedgerCorruptError: A line cannot be read.
+        LedgerError: There is no ledger, or it cannot be read.
     """
     folder = Path(run_dir) / "ledger"
     if not folder.is_dir():
         raise LedgerError(f"{run_dir} holds no run: there is no folder {folder}")
-    wanted = {one.encode() for one in types}
-    reader = Reader(folder, verify=False)
-    for line in reader.lines():
-        # `type` is the third key of every line, so text of strangers cannot be taken for it.
-        start = line.find(_TYPE) + len(_TYPE)
-        if line[start : line.find(b'"', start)] not in wanted or not sieve(line):
-            continue
-        try:
-            raw: Raw = json.loads(line)
-            raw["at"] = int(raw["at"]) / 1e9
-        except (ValueError, KeyError, RecursionError) as exc:
-            path = folder / f"{reader.segment:04d}.jsonl"
-            raise LedgerCorruptError(
-                f"the line is no event: {exc}", str(path), reader.line
-            ) from exc
-        yield raw
+    wanted, bare = {one.encode() for one in types}, {one.encode(): one for one in unparsed}
+    try:
+        for path in (folder / segment_name(number) for number in segment_numbers(folder)):
+            with path.open("rb") as file:
+                for number, line in enumerate(file, start=1):
+                    # `type` is the third key of every line, so text of strangers cannot be
+                    # taken for it.
+                    start = line.find(_TYPE) + 8
+                    kind = line[start : line.find(b'"', start)]
+                    if kind in wanted and line.endswith(b"\n") and sieve(line):
+                        yield _raw(line, bare.get(kind), path, number)
+    except OSError as exc:
+        raise LedgerError(f"the ledger in {folder} cannot be read: {exc}") from exc
+
+
+def _raw(line: bytes, bare: str | None, path: Path, number: int) -> Raw:
+    try:
+        if bare is not None:
+            return {"type": bare, "at": int(line.split(b'"', 6)[5]) / 1e9, "line": line}
+        raw: Raw = json.loads(line)
+        raw["at"] = int(raw["at"]) / 1e9
+    except (ValueError, LookupError, RecursionError) as exc:
+        raise LedgerCorruptError(f"the line is no event: {exc}", str(path), number) from exc
+    return raw

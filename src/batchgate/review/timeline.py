@@ -94,7 +94,8 @@ def timeline(run_dir: str | Path) -> Timeline:
     Raises:
         LedgerError: There is no ledger, or it cannot be read.
     """
-    found = list(scan(run_dir, {*_MILESTONES, *_COUNTED, "decision_made"}))
+    types = {*_MILESTONES, *_COUNTED, "decision_made"}
+    found = list(scan(run_dir, types, unparsed=_COUNTED.keys() - {"job_planned", "job_ended"}))
     if not found:
         return Timeline(1.0, (), ())
     start_at, end_at = found[0]["at"], found[-1]["at"]
