@@ -92,6 +92,13 @@ def test_a_step_without_gpus_takes_none_and_without_counted_memory_asks_for_none
     assert not [word for word in argv if word.startswith("--mem")]
 
 
+def test_after_a_node_died_a_step_does_not_wait_for_cpus_of_its_own():
+    argv = Steps("run-1", 5.0, None, {"n2"}).argv(JobSpec("job-1", ("sim",), Path("/"), 60), 4, 6)
+
+    assert "--overlap" in argv
+    assert "--exact" not in argv
+
+
 @pytest.fixture
 def slurm(monkeypatch):
     """Answer Slurm's commands from a table; what is asked goes into a list."""

@@ -178,7 +178,7 @@ def test_the_intervals_of_a_whole_campaign_cover_the_known_truth() -> None:
     for seed in range(100):
         campaign = Campaign(seed)
         draw = random.Random(1000 + seed)
-        for _ in range(70):
+        for _ in range(90):
             passes, good = draw.random() < 0.4, draw.random() < truth
             campaign.decide(passes=passes, good=good, audit=draw.choice((0.3, 1.0)))
         check = named(campaign.card(), "coarse")

@@ -215,7 +215,9 @@ async def test_a_changed_allocation_is_written_down_and_silence_changes_nothing(
     ]
 
     async def refresh(self: Allocation) -> Allocation | None:
-        return answers.pop(0) if answers else await asyncio.Event().wait() and None
+        while not answers:
+            await asyncio.sleep(60)
+        return answers.pop(0)
 
     monkeypatch.setattr(Allocation, "refresh", refresh)
     monkeypatch.setattr(tenure_module, "REFRESH_S", 0.0)

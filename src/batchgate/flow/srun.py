@@ -97,11 +97,13 @@ class Steps:
         grace_s: Seconds between SIGTERM and `scancel`.
         memory_per_cpu_mb: What a step gets of the memory for each of its CPUs; `None` leaves it to
             Slurm. Without it the first step would hold all of a node's.
+        dead: Nodes that died under a job.
     """
 
     marker: str
     grace_s: float
     memory_per_cpu_mb: int | None
+    dead: set[str] = field(default_factory=set)
 
     @classmethod
     async def open(cls, *, marker: str, grace_s: float) -> Self:
@@ -157,7 +159,10 @@ class Steps:
         """
         memory = self.memory_per_cpu_mb
         return (
-            *("srun", "--verbose", "--exact", "--export=ALL", "--input=none"),
+            # Slurm 22.05 counts the steps of a dead node, for ever, against the CPUs of those that
+            # live: a step of its own CPUs would wait without end.
+            *("srun", "--verbose", "--overlap" if self.dead else "--exact"),
+            *("--export=ALL", "--input=none"),
             *("--kill-on-bad-exit=1", f"--job-name={self.marker}/{spec.id}"),
             *(f"--output=/dev/fd/{stdout}", f"--error=/dev/fd/{stderr}"),
             *(f"--nodes={math.ceil(spec.nodes)}", f"--ntasks={spec.ranks}"),
@@ -207,6 +212,8 @@ class Steps:
                 await self._end(spec.id, family)
                 await first(exited, stop)
             end, error, code = _why(exited, stop, account, spec)
+            if account.node_died:
+                self.dead.update(account.hosts)
             if end in {End.TIMED_OUT, End.CANCELED, End.UNKNOWN}:
                 await self._end(spec.id, family)
             await family.end(grace_s=0)

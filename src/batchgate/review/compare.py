@@ -94,7 +94,8 @@ def figures(run_dir: str | Path) -> Figures:
     names: dict[str, Any] = {}
     charged, best = 0.0, None
     for raw in scan(run_dir, _TYPES, unparsed={"attempt_started", "check_judged"}):
-        counts.update(_counted(raw))
+        for name in _counted(raw):
+            counts[name] += 1
         match raw["type"]:
             case "segment_opened":
                 names["run"] = raw["run"]

@@ -18,20 +18,24 @@ from .. import ledger
 from ..campaign import CampaignSpec, Space, explain
 from ..errors import LedgerError
 from ..events import (
+    AllocationSeen,
     AttemptStarted,
     CandidateHeld,
     CheckJudged,
     DecisionMade,
     DecisionOpened,
+    DecisionParked,
     Disposition,
     Entry,
     Event,
     FailureRecorded,
     JobEnded,
     JobPlanned,
+    ParkedResolved,
     ProposalMade,
     ProposalRejected,
     ResultAccepted,
+    ResultParked,
     ResultRejected,
     RunResumed,
     RunStarted,
@@ -252,6 +256,8 @@ class _Draft:
                 self.jobs[event.job] |= values
             case SurrogateAsked():
                 self.batches.append(BatchRow(at=at, **_fields(event)))
+            case AllocationSeen() | DecisionParked() | ResultParked() | ParkedResolved():
+                pass  # what follows from them has events of its own, and `state` has the rest
         self.state.apply(event, at=at)
         self.events += 1
         self.at = at

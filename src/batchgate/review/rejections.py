@@ -52,9 +52,13 @@ def rejections(run_dir: str | Path, *, check: str = "") -> list[Rejection]:
 
 
 def _raw(run_dir: str | Path) -> Iterator[Raw]:
-    for raw in scan(run_dir, {"check_judged", "proposal_rejected"}):
+    for raw in scan(run_dir, {"check_judged", "proposal_rejected"}, sieve=_may_reject):
         if raw["type"] == "proposal_rejected" or (raw["hard"] and not raw["passed"]):
             yield raw
+
+
+def _may_reject(line: bytes) -> bool:
+    return b'"passed":true,"hard"' not in line
 
 
 def _rejection(raw: Raw) -> Rejection:

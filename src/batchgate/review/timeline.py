@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -31,6 +32,11 @@ _COUNTED = {
     "result_accepted": "results",
     "result_rejected": "invalid",
 }
+
+# Within a text of JSON a quote is escaped, so that none of these can be a stranger's.
+_DISPOSITION = re.compile(rb'"disposition":"([a-z_]+)"')
+_JOB = re.compile(rb'"job":"([^"]*)"')
+_CHARGED = re.compile(rb'"charged_node_h":([-+.0-9eE]+)')
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +101,7 @@ def timeline(run_dir: str | Path) -> Timeline:
         LedgerError: There is no ledger, or it cannot be read.
     """
     types = {*_MILESTONES, *_COUNTED, "decision_made"}
-    found = list(scan(run_dir, types, unparsed=_COUNTED.keys() - {"job_planned", "job_ended"}))
+    found = list(scan(run_dir, types, unparsed={*_COUNTED, "decision_made"}))
     if not found:
         return Timeline(1.0, (), ())
     start_at, end_at = found[0]["at"], found[-1]["at"]
@@ -103,7 +109,7 @@ def timeline(run_dir: str | Path) -> Timeline:
     length_s = float(_LENGTHS_S[min(bisect.bisect(_LENGTHS_S, wanted_s), len(_LENGTHS_S) - 1)])
     length_s = max(length_s, wanted_s)
     counts = [_Count() for _ in range(int((end_at - start_at) // length_s) + 1)]
-    running: set[str] = set()
+    running: set[bytes] = set()
     for raw in found:
         count = counts[int((raw["at"] - start_at) // length_s)]
         _take(count, raw, running)
@@ -118,17 +124,22 @@ def timeline(run_dir: str | Path) -> Timeline:
     )
 
 
-def _take(count: _Count, raw: Raw, running: set[str]) -> None:
+def _take(count: _Count, raw: Raw, running: set[bytes]) -> None:
     kind = raw["type"]
     if kind == "decision_made":
-        count.counts[raw["disposition"]] += 1
+        count.counts[_found(_DISPOSITION, raw).decode()] += 1
     elif kind in _COUNTED:
         count.counts[_COUNTED[kind]] += 1
     if kind == "job_planned":
-        running.add(raw["job"])
+        running.add(_found(_JOB, raw))
     elif kind == "job_ended":
-        running.discard(raw["job"])
-        count.charged_node_h += raw["charged_node_h"]
+        running.discard(_found(_JOB, raw))
+        count.charged_node_h += float(_found(_CHARGED, raw))
+
+
+def _found(pattern: re.Pattern[bytes], raw: Raw) -> bytes:
+    match = pattern.search(raw["line"])
+    return match[1] if match else b"0"
 
 
 def _milestones(found: list[Raw]) -> Iterator[Milestone]:
