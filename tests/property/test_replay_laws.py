@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from batchgate.campaign import Campaign
 from batchgate.errors import BatchGateError
-from batchgate.events import EVENT
+from batchgate.events import EVENT, DecisionMade, JobEnded, JobPlanned, ResultAccepted
 from batchgate.ledger import check_run
 from batchgate.replay import decide_against, replay
 from tests.campaigns import InlineFlow
@@ -84,18 +84,28 @@ def run(work: Any) -> Any:
     flow=st.sampled_from([InlineFlow, Flaky]),
     suspend_after=st.none() | st.integers(5, 60),
     tolerance=st.sampled_from([0.0, 0.02]),
+    audited=st.sampled_from([0.0, 0.5]),
+    parks=st.booleans(),
 )
 def test_every_run_agrees_with_its_replay(
+    *,
     said: list[Said],
     seed: int,
     slots: int,
     flow: Callable[[], InlineFlow],
     suspend_after: int | None,
     tolerance: float,
+    audited: float,
+    parks: bool,
 ) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        tables = {"duplicates": {"tolerance": tolerance}, "producer": {"decisions": 3}}
+        tables: dict[str, Any] = {
+            "duplicates": {"tolerance": tolerance},
+            "producer": {"decisions": 3},
+            "audit": {"share": audited, "node_h": 0.1, "never": ["odd"]} if audited else {},
+            "park": {"decisions": parks, "results": parks, "expire_s": 0.001},
+        }
         run(
             record(
                 folder,
@@ -154,11 +164,7 @@ def test_what_other_checks_would_have_stopped_is_what_brute_force_finds(
         found = run(decide_against(folder / "run", Campaign.of(spec, folder=code)))
 
     by_surrogate = {x for x, (source, _, _) in jobs.items() if source == "surrogate"}
-    refused = {
-        x
-        for x in jobs
-        if x < low or (x not in by_surrogate and not (x - 3) ** 2 < high)
-    }
+    refused = {x for x in jobs if x < low or (x not in by_surrogate and not (x - 3) ** 2 < high)}
     assert {one.candidate["x"] for one in found.stopped} == refused
     assert found.good_lost == sum(jobs[x][1] for x in refused)
     assert math.isclose(found.saved_node_h, math.fsum(jobs[x][2] for x in refused), abs_tol=1e-12)
@@ -169,21 +175,24 @@ def test_what_other_checks_would_have_stopped_is_what_brute_force_finds(
 def _jobs(run_dir: Path) -> dict[float, tuple[str, bool, float]]:
     """Return source, whether good, and charge of each candidate, read off the events by hand."""
     found: dict[float, tuple[str, bool, float]] = {}
-    where, how = {}, {}
+    where: dict[str, float] = {}
+    how: dict[int, str] = {}
     for event in events_of(run_dir):
-        match event.type:
-            case "decision_made":
+        match event:
+            case DecisionMade():
                 how[event.decision] = event.disposition
-            case "job_planned":
-                where[event.job] = event.candidate["x"]
+            case JobPlanned():
+                x = where[event.job] = float(event.candidate["x"])
                 source = "model" if how[event.decision] == "accepted" else "surrogate"
-                found[event.candidate["x"]] = (source, False, 0.0)
-            case "job_ended":
+                found[x] = (source, False, 0.0)
+            case JobEnded():
                 source, good, _ = found[where[event.job]]
                 found[where[event.job]] = (source, good, event.charged_node_h)
-            case "result_accepted":
+            case ResultAccepted():
                 source, _, charged = found[where[event.job]]
                 found[where[event.job]] = (source, event.feasible, charged)
+            case _:
+                pass
     return found
 
 

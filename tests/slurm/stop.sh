@@ -24,6 +24,8 @@ for name in slurmctld slurmdbd mariadbd munged; do end_daemon $name; done
 for group in "$FREEZER"/slurm_n*; do # empty once the jobs are gone
   [ -d "$group" ] && find "$group" -depth -type d -exec rmdir {} \; 2>/dev/null
 done
-rm -f "$ETC"/{slurm,slurmdbd,cgroup,gres}.conf
+if head -n 1 "$ETC/slurm.conf" 2>/dev/null | grep -q 'made by start.sh'; then
+  rm -f "$ETC"/{slurm,slurmdbd,cgroup,gres}.conf
+fi
 if [ "${1:-}" = --wipe ]; then rm -rf "$STATE" "$LOGS" "$RUN"; fi
 say "stopped"

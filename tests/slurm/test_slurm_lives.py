@@ -61,8 +61,8 @@ def is_suspended(night: Night, times: int = 1) -> None:
     until(lambda: len(night.events(RunSuspended)) == times, within_s=120, what="the suspension")
 
 
-def hours(night: Night) -> dict[str, Any]:
-    told = CliRunner().invoke(main, ["hours", str(night.folder), "--json"])
+def hours(night: Night, **variables: str) -> dict[str, Any]:
+    told = CliRunner().invoke(main, ["hours", str(night.folder), "--json"], env=variables)
     assert told.exit_code == 0, told.output
     found: dict[str, Any] = json.loads(told.output)
     return found
@@ -189,8 +189,10 @@ def test_a_runner_killed_in_its_allocation_is_followed_and_its_steps_are_ended(
 
 
 def test_a_node_that_dies_costs_its_jobs_a_rerun_and_nothing_else(
-    allocation: str, night: Night, cluster: Cluster
+    allocation: str, tmp_path: Path, cluster: Cluster
 ) -> None:
+    # Slurm takes up to 30 s here to see that the node is dead, within the walltime.
+    night = Night.make(tmp_path / "night", jobs=10, pause_s=2.0, walltime_s=150)
     runner = night.start("--slots", "4", BATCHGATE_JOBS_ON="srun")
     until(lambda: {"n1", "n2"} <= set(night.where("began")), within_s=90, what="jobs on both")
 
@@ -221,7 +223,7 @@ def test_a_controller_that_is_silent_for_half_a_minute_changes_nothing(
 
 
 def test_without_accounting_the_ledgers_own_hours_stand_and_it_says_so(
-    allocation: str, night: Night, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    allocation: str, night: Night, tmp_path: Path
 ) -> None:
     assert night.start("--slots", "4").wait(120) == 0
     off = tmp_path / "slurm.conf"
@@ -232,14 +234,14 @@ def test_without_accounting_the_ledgers_own_hours_stand_and_it_says_so(
         )
     )
     assert "storage/none" in off.read_text()
-    monkeypatch.setenv("SLURM_CONF", str(off))
+    variables = {"SLURM_CONF": str(off)}
 
-    told = CliRunner().invoke(main, ["hours", str(night.folder)])
+    told = CliRunner().invoke(main, ["hours", str(night.folder)], env=variables)
 
     assert told.exit_code == 0
     assert f"accounting says nothing of job {allocation}: the ledger's own numbers" in told.output
-    assert hours(night)["slurm_node_h"] == {allocation: None}
-    assert hours(night)["billed_node_h"] > 0
+    assert hours(night, **variables)["slurm_node_h"] == {allocation: None}
+    assert hours(night, **variables)["billed_node_h"] > 0
 
 
 def test_nothing_is_left_running_after_a_night(allocation: str, night: Night) -> None:

@@ -65,7 +65,7 @@ class Campaign:
                 observables=({"y": y},),
             ),
         )
-        chosen = (Chosen(fingerprint=fingerprint, candidate=point),)
+        chosen: tuple[Chosen, ...] = (Chosen(fingerprint=fingerprint, candidate=point),)
         if not passes:
             drawn = audit is not None and self.random.random() < audit
             chosen = (
@@ -211,8 +211,10 @@ def test_a_soft_check_is_judged_by_what_it_would_have_rejected() -> None:
     for entry in campaign.script.entries:
         if isinstance(entry.event, CheckJudged):
             soft = {"passed": False, "hard": False, "verifier": False, "observables": ()}
-            entry = entry.model_copy(update={"event": entry.event.model_copy(update=soft)})
-        entries.append(entry)
+            event = entry.event.model_copy(update=soft)
+            entries.append(entry.model_copy(update={"event": event}))
+        else:
+            entries.append(entry)
 
     check = named(card_of(entries), "coarse")
 

@@ -142,7 +142,7 @@ async def run(plan: Plan, progress: Progress) -> Ended:
         recorder = Recorder.of(ledger, progress.observe)
         gone = await _gone(recorder.state.earlier, tenure.allocation)
         if ended := await end_orphans(name, grace_s=plan.settings.grace_s):
-            progress.say(f"ended {len(ended)} processes that an earlier life left running")
+            progress.say(f"ended {len(ended)} tasks that an earlier life left running")
         async with contextlib.AsyncExitStack() as stack:
             flow = await stack.enter_async_context(
                 open_flow(
@@ -180,7 +180,7 @@ def _tenure(settings: Settings, allocation: Allocation) -> Tenure:
         allocation=allocation,
         margin_s=settings.margin_s,
         quantile=settings.launch_quantile,
-        requeue=settings.slurm.requeue and allocation.requeueable,
+        requeue=allocation.requeueable,
     )
 
 

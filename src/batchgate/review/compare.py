@@ -25,14 +25,23 @@ _TYPES = {
     "job_ended",
     "result_accepted",
     "result_rejected",
-    "run_stopped",
-    "run_suspended",
 }
 
-# Verdicts are the most of a ledger. These keys stand ahead of all text of strangers.
-_VERDICT = re.compile(
-    rb'"check":"((?:[^"\\\\]|\\\\.)*)",(?:"sample":\d+,)?"passed":(true|false),"hard":(true|false)'
-)
+# What each of the many events counts for, read off its bytes. Within a text of JSON a quote is
+# escaped, so that none of these can be a stranger's.
+_TOLD = {
+    "check_judged": re.compile(
+        rb'"check":"((?:[^"\\]|\\.)*)",(?:"sample":\d+,)?"passed":(true|false),"hard":(true|false)'
+    ),
+    "decision_made": re.compile(rb'"disposition":"([a-z_]+)","attempts":(\d+)'),
+    "job_ended": re.compile(rb'"state":"([a-z_]+)"'),
+    "result_accepted": re.compile(rb'"feasible":(true|false)'),
+    "proposal_rejected": re.compile(rb'"stage":"((?:[^"\\\\]|\\\\.)*)"'),
+    "attempt_started": re.compile(rb""),
+    "result_rejected": re.compile(rb""),
+}
+_CHARGED = re.compile(rb'"charged_node_h":([-+.0-9eE]+)')
+_TRUE = b"true"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,61 +99,82 @@ def figures(run_dir: str | Path) -> Figures:
     Raises:
         LedgerError: There is no ledger, nothing was started in it, or it cannot be read.
     """
-    counts: Counter[str] = Counter()
+    told: Counter[tuple[str, tuple[bytes, ...]]] = Counter()
     names: dict[str, Any] = {}
     charged, best = 0.0, None
-    for raw in scan(run_dir, _TYPES, unparsed={"attempt_started", "check_judged"}):
-        for name in _counted(raw):
-            counts[name] += 1
-        match raw["type"]:
-            case "segment_opened":
-                names["run"] = raw["run"]
-            case "run_started" | "run_resumed" if raw["spec"] is not None:
-                names["campaign"] = raw["spec"]["campaign"]["name"]
-                names["digest"] = raw["digest"]
-                ((names["objective"], names["goal"]),) = raw["spec"]["objectives"].items()
-            case "job_ended":
-                charged += raw["charged_node_h"]
-            case "result_accepted" if raw["feasible"]:
-                value = raw["values"][names["objective"]]
-                pick = min if names["goal"] == "MINIMIZE" else max
-                best = value if best is None else pick(best, value)
+    for raw in scan(run_dir, _TYPES, unparsed=_TOLD.keys()):
+        kind = raw["type"]
+        if kind in _TOLD:
+            match = _TOLD[kind].search(raw["line"])
+            told[kind, match.groups() if match else ()] += 1
+        if kind == "job_ended":
+            charged += sum(map(float, _CHARGED.findall(raw["line"])[:1]))
+        elif kind == "result_accepted" and match is not None and match[1] == _TRUE:
+            value = json.loads(raw["line"])["values"][names["objective"]]
+            pick = min if names["goal"] == "MINIMIZE" else max
+            best = value if best is None else pick(best, value)
+        elif kind not in _TOLD:
+            names |= _named(raw)
     if "campaign" not in names:
         raise LedgerError(f"{run_dir} was never started, so there is nothing to compare")
+    counts: Counter[str] = Counter()
+    for (kind, said), count in told.items():
+        for name in _counted(kind, said):
+            counts[name] += count
+    counts["lives"] = names["lives"]
     return Figures(names["run"], names["campaign"], names["digest"], counts, charged, best)
 
 
-def _counted(raw: Raw) -> Iterator[str]:
-    """Name what an event counts for."""
+def _named(raw: Raw) -> dict[str, Any]:
+    """Return what a rare event says of the whole run."""
     match raw["type"]:
-        case "attempt_started":
+        case "segment_opened":
+            return {"run": raw["run"], "lives": raw["segment"]}
+        case "run_started" | "run_resumed" if raw["spec"] is not None:
+            ((objective, goal),) = raw["spec"]["objectives"].items()
+            return {
+                "campaign": raw["spec"]["campaign"]["name"],
+                "digest": raw["digest"],
+                "objective": objective,
+                "goal": goal,
+            }
+        case _:
+            return {}
+
+
+def _counted(kind: str, said: tuple[bytes, ...]) -> Iterator[str]:
+    """Name what events of a kind count for that say these things."""
+    match kind, said:
+        case "attempt_started", _:
             yield "attempts"
-        case "proposal_rejected":
-            yield f"judged by {raw['stage']}"
-            yield f"rejected by {raw['stage']}"
-        case "check_judged" if (said := _VERDICT.search(raw["line"])) and said[3] == b"true":
-            name = json.loads(b'"%b"' % said[1])
-            yield f"judged by {name}"
-            if said[2] == b"false":
-                yield f"rejected by {name}"
-        case "decision_made":
+        case "proposal_rejected", (stage,):
+            yield f"judged by {_word(stage)}"
+            yield f"rejected by {_word(stage)}"
+        case "check_judged", (name, passed, b"true"):
+            yield f"judged by {_word(name)}"
+            if passed != _TRUE:
+                yield f"rejected by {_word(name)}"
+        case "decision_made", (disposition, attempts):
             yield "decisions"
-            yield f"decisions {raw['disposition']}"
-            if raw["disposition"] == "accepted" and raw["attempts"] == 1:
+            yield f"decisions {disposition.decode()}"
+            if (disposition, attempts) == (b"accepted", b"1"):
                 yield "accepted at the first ask"
-        case "job_ended":
+        case "job_ended", (state,):
             yield "jobs"
-            yield f"jobs {raw['state']}"
-        case "result_accepted":
+            yield f"jobs {state.decode()}"
+        case "result_accepted", (feasible,):
             yield "results"
-            yield "results feasible" if raw["feasible"] else "results infeasible"
-        case "result_rejected":
+            yield "results feasible" if feasible == _TRUE else "results infeasible"
+        case "result_rejected", _:
             yield "results"
             yield "results rejected"
-        case "segment_opened":
-            yield "lives"
         case _:
             pass
+
+
+def _word(written: bytes) -> str:
+    """Return a text that stands in a line of JSON."""
+    return str(json.loads(b'"%b"' % written))
 
 
 def _lines(one: Figures, other: Figures) -> Iterator[Line]:

@@ -71,7 +71,9 @@ def _about(run_dir: str | Path, number: int) -> Iterator[Raw]:
         if decision in line:
             return True
         # Events of jobs name the job and not the decision.
-        return b'"decision":' not in line and (b'"job":"' not in line or bool(jobs))
+        if b'"job":"' in line:
+            return any(b'"job":"%b"' % job.encode() in line for job in jobs)
+        return b'"decision":' not in line
 
     for raw in scan(run_dir, {*_AROUND, *_OF_DECISION, *_OF_JOB}, sieve=may_belong):
         if raw["type"] in _OF_JOB:
