@@ -1,5 +1,5 @@
 # make demo   from nothing: a real model on this machine proposes, the gate decides, simulations run
-# make test   from nothing: every test, those with the real vLLM and in a real browser included
+# make test   from nothing: every test, with the real vLLM, a real Slurm and a real browser
 # make check  lint, types, layers, documentation
 # make help   the rest
 
@@ -12,13 +12,14 @@ READY := .venv/.ready
 # Tests that start servers, browsers or whole campaigns run one after the other.
 PARALLEL ?= 2
 
-.PHONY: help demo test test-fast test-vllm check format docs lock clean
+.PHONY: help demo test test-fast test-vllm test-slurm check format docs lock clean
 .DEFAULT_GOAL := help
 
 help:
 	@sed -n 's/^# make /make /p' Makefile
-	@echo "make test-fast   the tests without the real vLLM"
+	@echo "make test-fast   the tests without the real vLLM and the real Slurm"
 	@echo "make test-vllm   only the tests with the real vLLM"
+	@echo "make test-slurm  only the tests with a real Slurm, started on this host (root and apt)"
 	@echo "make format      format the code"
 	@echo "make docs        build the documentation into docs/_build"
 	@echo "make lock        resolve the dependencies anew into requirements.lock"
@@ -39,15 +40,20 @@ demo: $(READY)
 test: $(READY)
 	@tests/tools.sh
 	$(BIN)/python -m coverage erase
+	@trap tests/slurm/stop.sh EXIT; set -x; \
 	$(BIN)/python -m pytest -m "not vllm" -n $(PARALLEL) --dist loadgroup --cov --cov-report=
 	$(BIN)/python -m coverage report --fail-under=100 --include="$$(cat tests/fully-covered.txt | paste -sd,)"
 	$(BIN)/python -m pytest -m vllm
 
 test-fast: $(READY)
-	$(BIN)/python -m pytest -m "not vllm" -n $(PARALLEL) --dist loadgroup
+	$(BIN)/python -m pytest -m "not vllm and not slurm" -n $(PARALLEL) --dist loadgroup
 
 test-vllm: $(READY)
 	$(BIN)/python -m pytest -m vllm
+
+# The cluster is the host's own, so these tests run one after the other.
+test-slurm: $(READY)
+	@trap tests/slurm/stop.sh EXIT; set -x; $(BIN)/python -m pytest -m slurm
 
 check: $(READY)
 	$(BIN)/ruff check .

@@ -334,8 +334,12 @@ def _verdict(found: Mapping[int, Judgement], *, several: bool) -> Verdict:
 async def all_or_none(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
     """Await all; when one raises, end the others first, then raise as it is.
 
-    Not a `TaskGroup`, which would wrap the exception in a group.
+    Not a `TaskGroup`, which would wrap the exception in a group. One alone is awaited without a
+    task, so that nothing comes between what it finds and its line in the ledger.
     """
+    work = list(work)
+    if len(work) == 1:
+        return [await work[0]]
     tasks = [asyncio.ensure_future(one) for one in work]
     try:
         return await asyncio.gather(*tasks)
