@@ -29,6 +29,7 @@ EVENTS = (
     "segment_opened",
     "run_started",
     "run_resumed",
+    "allocation_seen",
     "decision_opened",
     "attempt_started",
     "proposal_made",
@@ -36,6 +37,9 @@ EVENTS = (
     "check_judged",
     "failure_recorded",
     "decision_made",
+    "decision_parked",
+    "result_parked",
+    "parked_resolved",
     "candidate_held",
     "job_planned",
     "job_ended",
@@ -110,7 +114,7 @@ def parse(result):
 
 
 if __name__ == "__main__":  # the job as a program, which starts 30 times faster
-    candidate, result, log = sys.argv[1:]
+    candidate, _, result, log = sys.argv[1:]
     with open(candidate) as file:
         found = fine(json.load(file), log)
     with open("beside", "w") as file:
@@ -129,6 +133,7 @@ def campaign(folder: Path, *, log: Path, seed: int, rng: random.Random) -> None:
         "-S",
         str(folder / "campaign.py"),
         "{candidate}",
+        "{args}",
         "{result}",
         str(log),
     ]
@@ -136,6 +141,7 @@ def campaign(folder: Path, *, log: Path, seed: int, rng: random.Random) -> None:
         (f'use = "campaign:fine"\nargs = {{ log = "{log}" }}',)
         + 3 * (f'command = {json.dumps(program)}\nparse = "campaign:parse"',)
     )
+    once = f'[{{ log = "{log}" }}]'  # changes nothing, so that the second result is as the first
     reserve_node_h = 20 / 3600
     grant_node_h = reserve_node_h * rng.choice((1.3, 2.2, 100))
     (folder / "campaign.toml").write_text(
@@ -159,6 +165,7 @@ name = "fine"
 {job}
 timeout_s = 20
 accept = {{ converged = ["GREATER_THAN", 0.5] }}
+again = {rng.choice(("[]", "[]", once))}
 [producer]
 attempts = {ATTEMPTS}
 batch = {rng.choice((1, 2, 3))}
@@ -172,6 +179,13 @@ rejected = 1000
 [failure]
 in_a_row = 1000
 losses = 100000
+[park]
+decisions = {rng.choice(("true", "false", "false"))}
+results = {rng.choice(("true", "false"))}
+expire_s = {rng.choice((0.01, 0.3))}
+[audit]
+share = {rng.choice((0.0, 0.5))}
+node_h = {grant_node_h!r}
 """
     )
 

@@ -80,6 +80,8 @@ class Record:
     plans: dict[str, JobPlanned] = field(default_factory=dict)
     ends: dict[str, JobEnded] = field(default_factory=dict)
     judged: set[str] = field(default_factory=set)
+    reruns: set[str] = field(default_factory=set)
+    """Jobs whose result was rejected, and whose candidate was to run again."""
 
     @classmethod
     def of(cls, ledger: Path) -> Record:
@@ -97,6 +99,8 @@ class Record:
                     record.ends[ended.job] = ended
                 case ResultAccepted() | ResultRejected() as judged:
                     record.judged.add(judged.job)
+                    if isinstance(judged, ResultRejected) and judged.again:
+                        record.reruns.add(judged.job)
                 case _:
                     pass
         return record
@@ -182,7 +186,8 @@ def _forgotten(record: Record) -> Iterator[str]:
     yield from (f"job {job} never ended" for job in record.plans.keys() - record.ends.keys())
     last = {plan.fingerprint: plan.job for plan in record.plans.values()}
     for fingerprint, job in last.items():
-        if job in record.ends and record.ends[job].again and fingerprint not in held:
+        again = job in record.reruns or (job in record.ends and record.ends[job].again)
+        if again and fingerprint not in held:
             yield f"candidate {fingerprint} was to run again after {job} and was not"
 
 
@@ -200,6 +205,8 @@ def _launched_again(record: Record) -> Iterator[str]:
                 running.discard(fingerprint)
                 if event.state is JobState.COMPLETED:
                     completed.add(fingerprint)
+            case ResultRejected(again=True) as event:
+                completed.discard(event.fingerprint)
             case _:
                 pass
 
@@ -212,7 +219,7 @@ def _begun_again(record: Record, marks: Iterable[list[str]], done: set[str]) -> 
         if job not in record.plans:
             continue  # told as wrong
         fingerprint = record.plans[job].fingerprint
-        if mark == "end" and job in done:
+        if mark == "end" and job in done - record.reruns:
             finished.add(fingerprint)
         if mark == "begin":
             if job in begun:

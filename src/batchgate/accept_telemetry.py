@@ -17,7 +17,7 @@ import logging
 import os
 import sys
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, Final, ParamSpec, Protocol, Self
@@ -25,9 +25,18 @@ from typing import Any, Final, ParamSpec, Protocol, Self
 from opentelemetry import trace
 from opentelemetry._logs import Logger, LoggerProvider, get_logger_provider
 from opentelemetry.context import Context, attach, get_current
-from opentelemetry.trace import NonRecordingSpan, Span, Status, StatusCode, Tracer, TracerProvider
+from opentelemetry.trace import (
+    Link,
+    NonRecordingSpan,
+    Span,
+    Status,
+    StatusCode,
+    Tracer,
+    TracerProvider,
+)
 from pydantic import ValidationError
 
+from . import span_ids
 from .checks import validation_reasons
 from .decision import Attempt, Disposition, Ruling
 from .plain import dumps
@@ -38,6 +47,8 @@ NOT_ACCEPTED: Final = "batchgate.outcome.NotAccepted"
 """The error that stands for a call without an end, also where none is raised."""
 CAPTURE_SWITCH: Final = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 
+MAX_VERDICTS: Final = 64
+"""Verdicts told on an attempt's span."""
 MAX_NAME: Final = 200
 """Bytes of a span's or a check's name."""
 MAX_TEXT: Final = 4 * 1024
@@ -202,11 +213,18 @@ class CallTrace:
         self.listens = listens
         self.name = name
         self.outside = get_current()
+        self.subject = span_ids.current()
         self.span = _start_span(
             tracer,
             f"accept {name}",
             self.outside,
-            {"flowgentic.accept.name": name, "flowgentic.accept.attempts.max": attempts},
+            {
+                "flowgentic.accept.name": name,
+                "flowgentic.accept.attempts.max": attempts,
+                **(self.subject.attributes if self.subject else {}),
+            },
+            place=self.subject.root if self.subject else "",
+            links=self.subject.links() if self.subject else (),
         )
         self.context = trace.set_span_in_context(self.span, self.outside)
         self.captures = self.span.is_recording() and _captures_values()
@@ -216,6 +234,8 @@ class CallTrace:
     def attempt(self, index: int) -> AttemptTrace:
         """Start the span of an attempt; the block ends it."""
         self.used = index
+        if self.subject is not None:
+            self.subject.attempt = self.subject.spent + index
         return AttemptTrace(self, index)
 
     def fallback(self) -> Current:
@@ -257,12 +277,14 @@ class AttemptTrace(Current):
             f"accept.attempt {call.name}",
             call.context,
             {"flowgentic.accept.attempt": index},
+            place=f"attempt {call.subject.attempt}" if call.subject else "",
         )
         context = trace.set_span_in_context(self.span, call.context)
         super().__init__(context, call.outside)
         self.listens = call.listens
         self.value: object = None
         self.response_id = ""
+        self.verdicts: list[str] = []
 
     def __exit__(
         self,
@@ -275,10 +297,11 @@ class AttemptTrace(Current):
 
     @_guarded
     def ruled(self, ruling: Ruling, value: object) -> None:
-        """Emit the event of a ruling."""
+        """Emit the event of a ruling, and keep it for the span."""
+        verdict = ruling.verdict
+        self._keep(ruling.check, "pass" if verdict.passed else "fail", "; ".join(verdict.reasons))
         if not self.listens:
             return
-        verdict = ruling.verdict
         attributes: dict[str, Any] = {
             "gen_ai.evaluation.name": _clean(ruling.check, MAX_NAME),
             "gen_ai.evaluation.score.label": "pass" if verdict.passed else "fail",
@@ -293,7 +316,8 @@ class AttemptTrace(Current):
 
     @_guarded
     def check_failed(self, name: str, error: Exception) -> None:
-        """Emit the event of a check that judged nothing."""
+        """Emit the event of a check that judged nothing, and keep it for the span."""
+        self._keep(name, "error", _type_name(error))
         if self.listens:
             self._emit(
                 {"gen_ai.evaluation.name": _clean(name, MAX_NAME), "error.type": _type_name(error)}
@@ -323,11 +347,19 @@ class AttemptTrace(Current):
     @_guarded
     def _end(self, error: BaseException | None) -> None:
         try:
+            if self.verdicts:
+                self.span.set_attribute("batchgate.verdicts", self.verdicts)
             if error is not None:
                 self.call.told = True
                 _tell_failure(self.span, error, event=True)
         finally:
             self.span.end()
+
+    def _keep(self, check: str, said: str, why: str) -> None:
+        # On the span as well, for several viewers show no log records.
+        if self.span.is_recording() and len(self.verdicts) < MAX_VERDICTS:
+            told = f"{check}: {said}, {why}" if why else f"{check}: {said}"
+            self.verdicts.append(_clean(told, MAX_NAME))
 
     def _response_id(self, value: object) -> str:
         # Once for a value, as several checks judge it.
@@ -352,9 +384,18 @@ def _response_id(value: object) -> str:
     return _clean(found, MAX_NAME) if isinstance(found, str) else ""
 
 
-def _start_span(tracer: Tracer, name: str, context: Context, attributes: Mapping[str, Any]) -> Span:
+def _start_span(
+    tracer: Tracer,
+    name: str,
+    context: Context,
+    attributes: Mapping[str, Any],
+    *,
+    place: str,
+    links: Sequence[Link] = (),
+) -> Span:
     try:
-        return tracer.start_span(name, context=context, attributes=attributes)
+        with span_ids.placed(place):
+            return tracer.start_span(name, context=context, attributes=attributes, links=links)
     except Exception as exc:  # noqa: BLE001 - telemetry never changes an outcome
         _log_once(f"a span is lost, for a sampler or processor raised {_type_name(exc)}")
         # In its place the parent's ids, so that the spans below it are not lost as well.

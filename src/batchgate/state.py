@@ -75,14 +75,14 @@ class Past:
         others: Further samples of the answer.
         rejected_by: Check or stage that rejected it; `interrupted` when its runner died.
         reasons: Why.
-        refused: Candidates that hard checks objected to, by their fingerprints.
+        refused: Fingerprints of candidates that a hard check objected to, each with its name.
     """
 
     proposal: Plain = None
     others: tuple[Plain, ...] = ()
     rejected_by: str = ""
     reasons: tuple[str, ...] = ()
-    refused: set[str] = field(default_factory=set)
+    refused: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -173,7 +173,8 @@ class State:
         dispositions: Decisions by how they ended.
         allocation: What this life may use; `None` before it is known.
         earlier: Opening of the life before this one; `None` in the first.
-        audits: Fingerprints of rejected candidates that are launched to learn from them.
+        audits: Fingerprints of rejected candidates that are launched to learn from them, each
+            with the probability of its draw.
         parked: What waits for a person, by its name: a decision's, or a job's for its result.
     """
 
@@ -204,7 +205,7 @@ class State:
     last_life_ended_at: float = 0.0
     allocation: AllocationSeen | None = None
     earlier: SegmentOpened | None = None
-    audits: set[str] = field(default_factory=set)
+    audits: dict[str, float] = field(default_factory=dict)
     parked: dict[str, Parked] = field(default_factory=dict)
     _objective: tuple[str, bool] = ("", True)
     _life: SegmentOpened | None = None
@@ -238,7 +239,7 @@ class State:
     @property
     def audit_node_h(self) -> float:
         """Node-hours that audits have charged, have reserved, or will reserve."""
-        waits = len(self.audits & self._ready.keys())
+        waits = len(self.audits.keys() & self._ready.keys())
         used = sum(
             job.end.charged_node_h if job.end else job.plan.reserved_node_h
             for fingerprint in self.audits
@@ -423,7 +424,7 @@ class State:
             return
         past = decision.attempts[-1]
         past.rejected_by, past.reasons = event.check, event.reasons
-        past.refused.update(event.refused)
+        past.refused.update(dict.fromkeys(event.refused, event.check))
         if event.verifier:
             self._refuse(event, past)
 
@@ -458,8 +459,8 @@ class State:
             # A person or an audit may launch what a verifier refused, and nobody runs a twin.
             if known and not (known.where == "refused" and (audit or event.cause == "person")):
                 continue
-            if audit:
-                self.audits.add(chosen.fingerprint)
+            if chosen.audit_probability is not None:
+                self.audits[chosen.fingerprint] = chosen.audit_probability
             self._ready[chosen.fingerprint] = chosen
             self._decided_by[chosen.fingerprint] = event.decision
             self.known[chosen.fingerprint] = Known(

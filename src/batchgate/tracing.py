@@ -42,9 +42,11 @@ from opentelemetry.sdk._logs.export import BatchLogRecordProcessor
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import Event, ReadableSpan, SpanLimits, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 from opentelemetry.trace import Status
 
+from . import span_ids
 from .errors import ConfigError
 
 MAX_CHARS = 8192
@@ -152,9 +154,25 @@ def _providers(resource: Resource) -> tuple[TracerProvider, LoggerProvider]:
         raise ConfigError(str(exc)) from exc
     # Not shut down at exit: that would wait for the collector.
     return (
-        TracerProvider(ALWAYS_ON, resource, shutdown_on_exit=False, span_limits=span_limits),
+        TracerProvider(
+            ALWAYS_ON,
+            resource,
+            shutdown_on_exit=False,
+            id_generator=_Ids(),
+            span_limits=span_limits,
+        ),
         LoggerProvider(resource, shutdown_on_exit=False, log_record_limits=log_limits),
     )
+
+
+class _Ids(RandomIdGenerator):
+    """Ids that `span_ids` knows beforehand, and random ones."""
+
+    def generate_trace_id(self) -> int:
+        return span_ids.next_trace_id() or super().generate_trace_id()
+
+    def generate_span_id(self) -> int:
+        return span_ids.next_span_id() or super().generate_span_id()
 
 
 # --- records on their way out -------------------------------------------------------------------

@@ -132,7 +132,9 @@ async def ours_future_in_a_command(folder):
 async def stock_quoting(folder):
     from radical.asyncflow import LocalExecutionBackend, WorkflowEngine
 
-    engine = await WorkflowEngine.create(backend=await LocalExecutionBackend())
+    engine = await WorkflowEngine.create(
+        backend=await LocalExecutionBackend(), work_dir=str(folder)
+    )
     await stock_command(engine)(f"echo {shlex.quote(f'x; touch {folder}/pwned')}")
     return (folder / "pwned").exists()
 

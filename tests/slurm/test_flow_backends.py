@@ -20,8 +20,8 @@ import pytest_asyncio
 from batchgate.errors import ConfigError, FlowError
 from batchgate.flow import find_orphans, open_flow
 from batchgate.flow.output import HEAD_BYTES, TAIL_BYTES
-from batchgate.flow.steps import find_steps
 from batchgate.job import End, Flow, FunctionTask, JobSpec
+from batchgate.slurm import find_steps
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 SLURM = [pytest.mark.slurm, pytest.mark.xdist_group("slurm")]
@@ -117,6 +117,17 @@ def allocation(slurm_started):
 
 
 @pytest.fixture(scope="module")
+def working_folder(tmp_path_factory):
+    """Work in a folder of its own, and show that nothing was written there."""
+    folder = tmp_path_factory.mktemp("here")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setenv("PWD", str(folder))
+        yield folder
+    assert list(folder.iterdir()) == []
+
+
+@pytest.fixture(scope="module")
 def pilot_home(tmp_path_factory):
     """Give RADICAL-Pilot a home of its own, with a description of the allocation."""
     home = tmp_path_factory.mktemp("home")
@@ -150,7 +161,7 @@ def dask():
         pytest.param("radical_pilot", marks=[*SLURM, PILOT]),
     ],
 )
-async def jobs(request, tmp_path_factory):
+async def jobs(request, tmp_path_factory, working_folder):
     """Open a place for jobs."""
     if request.param != "local":
         request.getfixturevalue("allocation")

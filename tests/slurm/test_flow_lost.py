@@ -9,8 +9,9 @@ import uuid
 import psutil
 import pytest
 
-from batchgate.flow import end_orphans, find_orphans, find_steps, open_flow
+from batchgate.flow import end_orphans, find_orphans, open_flow
 from batchgate.job import End, JobSpec
+from batchgate.slurm import find_steps
 from tests.slurm.cluster import Cluster, start
 
 pytestmark = [pytest.mark.slurm, pytest.mark.xdist_group("slurm")]

@@ -1,4 +1,4 @@
-"""The state, the steps, the next life and the bill of a job of the real Slurm."""
+"""The state, the next life and the bill of a job of the real Slurm."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from datetime import datetime
 import pytest
 
 from batchgate.errors import FlowError
-from batchgate.slurm import billed, cancel_step, job_state, requeue, steps
-from tests.slurm.cluster import CONF, call, known, until
+from batchgate.slurm import billed, job_state, requeue
+from tests.slurm.cluster import CONF, call, known
 
 pytestmark = [
     pytest.mark.slurm,
@@ -61,24 +61,6 @@ async def test_a_job_that_must_not_be_requeued_is_refused(cluster):
     with pytest.raises(FlowError, match="disabled"):
         await requeue(job)
 
-    assert known(await job_state(job)).state == "RUNNING"
-
-
-def _sleeping(job):
-    return call("squeue", "-h", "-s", "-j", job).count("sleep")
-
-
-async def test_the_steps_of_a_job_are_found_and_ended_one_by_one(cluster):
-    step = "srun -n1 -N1 --exact --mem=100 sleep 300 &"
-    job = cluster.running("-n3", wrap=f"{step} {step} wait")
-    until(lambda: _sleeping(job) == 2, within_s=30, what="two steps")
-
-    found = known(await steps(job))
-    await cancel_step(found[0])
-
-    assert sorted(found) == [f"{job}.0", f"{job}.1"]
-    until(lambda: _sleeping(job) == 1, within_s=30, what="one step")
-    assert await steps(job) == (found[1],)
     assert known(await job_state(job)).state == "RUNNING"
 
 

@@ -1,14 +1,14 @@
 """What is asked of `srun`, and what its words mean."""
 
+import asyncio
+import os
+import uuid
 from pathlib import Path
 
 import pytest
 
-from batchgate.errors import FlowError
-from batchgate.flow import steps
 from batchgate.flow.srun import Account, Steps
-from batchgate.flow.steps import OrphanStep, end_steps, find_steps, memory_per_cpu_mb
-from batchgate.job import JobSpec
+from batchgate.job import End, JobSpec
 
 LAUNCHED = "srun: launching StepId=5.0 on host n1, 1 tasks: 0\n"
 
@@ -99,95 +99,43 @@ def test_after_a_node_died_a_step_does_not_wait_for_cpus_of_its_own():
     assert "--exact" not in argv
 
 
+FAKES = {
+    "srun": f"""
+printf '{LAUNCHED}' >&2
+while true; do sleep 1; done
+""",
+    "sinfo": "echo $DOWN",
+    "squeue": "",
+    "scontrol": "echo 'TRES=cpu=8,node=2'",
+    "scancel": "",
+}
+
+
 @pytest.fixture
-def slurm(monkeypatch):
-    """Answer Slurm's commands from a table; what is asked goes into a list."""
-    answers: dict[str, str] = {"sinfo": "", "scancel": ""}
-    asked: list[tuple[str, ...]] = []
-
-    async def command(*argv):
-        asked.append(argv)
-        answer = answers[argv[0]]
-        if answer == "broken":
-            raise FlowError("broken")
-        return answer
-
-    monkeypatch.setattr(steps, "command", command)
-    monkeypatch.setattr(steps, "_POLL_S", (0.001, 0.001))
-    monkeypatch.setattr(steps, "_CANCEL_S", 0.05)
-    return answers, asked
-
-
-async def test_steps_are_found_by_the_whole_marker(slurm):
-    answers, _ = slurm
-    answers["squeue"] = (
-        "5.0|m/job-1|n1\n5.1|m2/job-1|n1\n5.2|xm/job-1|n1\n5.batch|m|n1\n5.3|m@job-2@ab.exec.sh|n2\n"
-    )
-
-    assert await find_steps("m") == [
-        OrphanStep("5.0", "job-1", "n1"),
-        OrphanStep("5.3", "job-2@ab.exec.sh", "n2"),
-    ]
-
-
-async def test_a_step_that_stays_is_an_error(slurm):
-    answers, asked = slurm
-    answers["squeue"] = "5.0|m/job-1|n1\n"
-
-    with pytest.raises(FlowError, match=r"steps 5\.0 are still there"):
-        await end_steps(lambda: find_steps("m"), grace_s=0.02)
-
-    cancels = [argv for argv in asked if argv[0] == "scancel"]
-    assert cancels[0] == ("scancel", "--signal=TERM", "5.0")
-    assert cancels.count(cancels[0]) == 1
-    assert cancels[-1] == ("scancel", "5.0")
-
-
-async def test_a_step_on_a_dead_node_counts_as_ended(slurm):
-    answers, _ = slurm
-    answers |= {"squeue": "5.0|m/job-1|n2\n", "sinfo": "n2\n", "scontrol": "n2\n"}
-
-    await end_steps(lambda: find_steps("m"), grace_s=0)
-
-
-async def test_a_step_that_ends_under_scancel_is_no_error(slurm):
-    answers, _ = slurm
-    answers |= {"scancel": "broken"}
-    left = [[OrphanStep("5.0", "job-1", "n1")], []]
-
-    async def find():
-        return left.pop(0)
-
-    await end_steps(find, grace_s=0)
-
-    assert left == []
+def slurm(tmp_path, monkeypatch):
+    """Put a Slurm on the path whose `srun` launches a step on n1 and never says another word."""
+    for name, script in FAKES.items():
+        program = tmp_path / "bin" / name
+        program.parent.mkdir(exist_ok=True)
+        program.write_text(f"#!/bin/sh\n{script}\n")
+        program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"), prepend=os.pathsep)
+    monkeypatch.setenv("SLURM_JOB_ID", "5")
 
 
 @pytest.mark.parametrize(
-    ("tres", "mb"),
-    [
-        ("TRES=cpu=8,mem=16000M,node=2,billing=8", 2000),
-        ("ReqTRES=cpu=1 AllocTRES=cpu=4,mem=1.5T,node=1", 393216),
-        ("ReqTRES=cpu=1,mem=1G AllocTRES=cpu=8,mem=16G,node=1", 2048),
-        ("TRES=cpu=8,node=2,billing=8", None),
-    ],
+    ("down", "end"), [("n1", End.UNKNOWN), ("n2", End.TIMED_OUT), ("", End.TIMED_OUT)]
 )
-async def test_memory_is_shared_by_cpu(slurm, tres, mb):
-    answers, _ = slurm
-    answers["scontrol"] = f"JobId=3 NumCPUs=8 {tres} Socks/Node=*"
+async def test_a_walltime_that_passed_on_a_dead_node_says_nothing_of_the_job(
+    slurm, tmp_path, monkeypatch, down, end
+):
+    monkeypatch.setenv("DOWN", down)
+    place = await Steps.open(marker=f"test-{uuid.uuid4().hex}", grace_s=0.1)
+    never = asyncio.get_running_loop().create_future()
 
-    assert await memory_per_cpu_mb() == mb
+    found = await place.run(JobSpec("job-1", ("sim",), tmp_path, 0.2), stop=never)
 
-
-async def test_a_command_that_fails_or_is_absent_is_an_error():
-    with pytest.raises(FlowError, match="sh failed: why"):
-        await steps.command("sh", "-c", "echo why >&2; exit 1")
-    with pytest.raises(FlowError, match="cannot be run"):
-        await steps.command("/no/such/program")
-
-
-async def test_a_command_that_does_not_answer_is_an_error(monkeypatch):
-    monkeypatch.setattr(steps, "_COMMAND_S", 0.1)
-
-    with pytest.raises(FlowError, match=r"no answer within 0\.1 s"):
-        await steps.command("sleep", "60")
+    assert found.end is end
+    assert place.dead == ({"n1"} if down == "n1" else set())
+    if down == "n1":
+        assert found.error == "its end is not known: n1 is down"

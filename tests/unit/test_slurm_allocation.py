@@ -6,7 +6,7 @@ import socket
 import pytest
 
 from batchgate.errors import FlowError
-from batchgate.slurm import Allocation, billed, cancel_step, current, job_state, requeue, steps
+from batchgate.slurm import Allocation, billed, current, job_state, requeue
 from batchgate.slurm.commands import Answer
 
 NOW = 1796063225.0
@@ -205,29 +205,10 @@ async def test_a_silent_slurm_does_not_end_a_job():
     assert await job_state("2", run=run) is None
 
 
-async def test_steps_are_told_without_those_of_the_script():
-    run = Recorded(squeue=Answer(0, "2.0\n2.13\n2.batch\n2.extern\n"))
-
-    assert await steps("2", run=run) == ("2.0", "2.13")
-    assert await steps("2", run=Recorded(squeue=SILENT)) is None
-
-
-async def test_only_a_step_is_ended_as_one():
-    run = Recorded(scancel=Answer(0))
-
-    await cancel_step("2.0", run=run)
-    with pytest.raises(FlowError, match="'2' names no step"):
-        await cancel_step("2", run=run)
-
-    assert run.calls == [["scancel", "2.0"]]
-
-
 @pytest.mark.parametrize("answer", [SILENT, Answer(1, err="Access/permission denied")])
 async def test_what_slurm_did_not_do_is_an_error(answer):
-    run = Recorded(scancel=answer)
+    run = Recorded()
     run.answers["scontrol requeue"] = answer
 
-    with pytest.raises(FlowError, match=r"did not end step 2\.0: "):
-        await cancel_step("2.0", run=run)
     with pytest.raises(FlowError, match="did not requeue job 2: "):
         await requeue("2", run=run)

@@ -8,6 +8,5 @@ only: processes are found in `/proc`.
 from .open import open_flow
 from .orphans import end_orphans
 from .processes import Orphan, find_orphans
-from .steps import OrphanStep, find_steps
 
-__all__ = ["Orphan", "OrphanStep", "end_orphans", "find_orphans", "find_steps", "open_flow"]
+__all__ = ["Orphan", "end_orphans", "find_orphans", "open_flow"]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import shutil
 
+from ..slurm import Step, end_steps, find_steps, in_allocation
 from .processes import Orphan, check_marker, end_processes, find_orphans
-from .steps import OrphanStep, end_steps, find_steps, in_allocation
 
 
-async def end_orphans(marker: str, *, grace_s: float = 5.0) -> list[Orphan | OrphanStep]:
+async def end_orphans(marker: str, *, grace_s: float = 5.0) -> list[Orphan | Step]:
     """End what was started under a marker, and return what was found at first.
 
     Processes are found on this node; inside a Slurm allocation also steps, on any node and in any
@@ -29,7 +29,7 @@ async def end_orphans(marker: str, *, grace_s: float = 5.0) -> list[Orphan | Orp
     return [*steps, *processes]
 
 
-async def _end_steps(marker: str, grace_s: float) -> list[OrphanStep]:
+async def _end_steps(marker: str, grace_s: float) -> list[Step]:
     if not in_allocation() or shutil.which("squeue") is None:
         return []
     found = await find_steps(marker)

@@ -23,11 +23,11 @@ from typing import Any, Self
 
 from ..errors import ConfigError, FlowError
 from ..job import End, JobSpec, TaskEnd
+from ..slurm import end_steps, find_steps, in_allocation, memory_per_cpu_mb
 from . import hosted
 from .ends import BY_RUNNER, ended_now, not_started
 from .output import Pump
 from .processes import Family, environment
-from .steps import end_steps, find_steps, in_allocation, memory_per_cpu_mb
 from .waiting import first
 
 START_S = 600.0
@@ -151,7 +151,7 @@ class Pilot:
                     *(str(theirs.fileno()), json.dumps(_pilot(resource))),
                     pass_fds=(theirs.fileno(),),
                     cwd=self._folder,
-                    env=environment(tag, _variables()),
+                    env=environment(tag, _variables(self._folder)),
                     stdin=asyncio.subprocess.DEVNULL,
                     stdout=log.write_end,
                     stderr=log.write_end,
@@ -265,10 +265,12 @@ def _pilot(resource: str) -> dict[str, Any]:
     return {"resource": resource, "nodes": nodes, "runtime": _RUNTIME_MIN, "exit_on_error": False}
 
 
-def _variables() -> dict[str, str]:
+def _variables(folder: Path) -> dict[str, str]:
     """Return what RADICAL-Pilot reads from the environment."""
     programs = str(Path(sys.executable).parent)
     return {
+        # It makes its session's folder here, and not in the working directory.
+        "PWD": str(folder),
         # Its agent starts in a login shell, which forgets PATH and takes this.
         "VIRTUAL_ENV": sys.prefix,
         "PATH": os.pathsep.join([programs, os.environ.get("PATH", os.defpath)]),

@@ -20,10 +20,10 @@ from typing import Self
 
 from ..errors import ConfigError, FlowError
 from ..job import End, JobSpec, TaskEnd
+from ..slurm import Step, down_nodes, end_steps, find_steps, in_allocation, memory_per_cpu_mb
 from .ends import BY_RUNNER, by_itself, ended_now, in_words, not_started, with_last_line
 from .output import Pump, one_line
 from .processes import Family, environment
-from .steps import OrphanStep, end_steps, find_steps, in_allocation, memory_per_cpu_mb
 from .waiting import first
 
 PROGRAMS = ("srun", "squeue", "scancel", "scontrol", "sinfo")
@@ -212,10 +212,14 @@ class Steps:
                 await self._end(spec.id, family)
                 await first(exited, stop)
             end, error, code = _why(exited, stop, account, spec)
-            if account.node_died:
-                self.dead.update(account.hosts)
             if end in {End.TIMED_OUT, End.CANCELED, End.UNKNOWN}:
                 await self._end(spec.id, family)
+            # Until Slurm calls a node dead, `srun` is silent, and a walltime may pass meanwhile.
+            if end is End.TIMED_OUT and (died := await down_nodes() & set(account.hosts)):
+                end, error = End.UNKNOWN, f"its end is not known: {', '.join(sorted(died))} is down"
+                account.node_died = True
+            if account.node_died:
+                self.dead.update(account.hosts)
             await family.end(grace_s=0)
             await exited
         except FlowError as exc:
@@ -231,7 +235,7 @@ class Steps:
     async def _end(self, job: str, family: Family) -> None:
         """End a step and its `srun`."""
 
-        async def find() -> list[OrphanStep]:
+        async def find() -> list[Step]:
             return [step for step in await find_steps(self.marker) if step.uid == job]
 
         await end_steps(find, grace_s=self.grace_s)

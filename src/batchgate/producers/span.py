@@ -14,6 +14,7 @@ from opentelemetry import trace
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 from opentelemetry.util.types import AttributeValue
 
+from .. import span_ids
 from ..carrier import context
 from ..errors import ProducerError
 
@@ -44,13 +45,15 @@ def chat_span(model: str, attributes: Mapping[str, AttributeValue | None]) -> It
         attributes: Further attributes; those that are `None` are left out.
     """
     given = {name: value for name, value in attributes.items() if value is not None}
-    with trace.get_tracer("batchgate.producers").start_as_current_span(
-        f"chat {model}",
-        kind=SpanKind.CLIENT,
-        attributes={OPERATION: "chat", PROVIDER: "vllm", OUTPUT_TYPE: "json", **given},
-        record_exception=False,
-        set_status_on_exception=False,
-    ) as span:
+    with span_ids.placed(span_ids.in_attempt("chat")):
+        span = trace.get_tracer("batchgate.producers").start_span(
+            f"chat {model}",
+            kind=SpanKind.CLIENT,
+            attributes={OPERATION: "chat", PROVIDER: "vllm", OUTPUT_TYPE: "json", **given},
+        )
+    with trace.use_span(
+        span, end_on_exit=True, record_exception=False, set_status_on_exception=False
+    ):
         try:
             yield span
         except BaseException as exc:

@@ -131,8 +131,12 @@ def report_card(run_dir: str | Path) -> ReportCard:
 
 def card_of(entries: Iterable[Entry]) -> ReportCard:
     """Judge the checks of a run from its entries, oldest first."""
-    campaigns = _Campaigns()
-    record = RunRecord.of(campaigns.watch(entries))
+    campaigns = Campaigns()
+    return judged(RunRecord.of(campaigns.watch(entries)), campaigns)
+
+
+def judged(record: RunRecord, campaigns: Campaigns) -> ReportCard:
+    """Judge the checks of a run from its record, and from the campaigns seen in its entries."""
     goods = dict(_goods(record))
     trials: dict[str, list[_Trial]] = {GATE: []}
     for decision in record.decisions:
@@ -160,7 +164,7 @@ class _Trial:
     observables: Mapping[str, Any]
 
 
-class _Campaigns:
+class Campaigns:
     """Which campaign was in force when."""
 
     def __init__(self) -> None:
@@ -214,7 +218,7 @@ def _goods(record: RunRecord) -> Iterator[tuple[str, bool]]:
 
 def _trials(
     decision: DecisionRow,
-    campaigns: _Campaigns,
+    campaigns: Campaigns,
     record: RunRecord,
     goods: Mapping[str, bool],
 ) -> Iterator[_Trial]:

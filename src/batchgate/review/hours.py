@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ..events import AllocationSeen, Entry, SegmentOpened, ServerStarted, ServerStopped
@@ -68,34 +68,10 @@ class Hours:
     @classmethod
     def of(cls, entries: Iterable[Entry]) -> Hours:
         """Count a run's hours from its entries, oldest first."""
-        state, server, held = State(), _Server(), list[Held]()
+        meter = Meter()
         for entry in entries:
-            event, at = entry.event, entry.at
-            before_at = state.updated_at
-            state.apply(event, at=at)
-            match event:
-                case SegmentOpened():
-                    server.stop(before_at)
-                case AllocationSeen():
-                    _close(held, state.lives, at)
-                    since = at if held and held[-1].life == state.lives else _since(state, event)
-                    held.append(Held(state.lives, event.job_id, len(event.nodes), since, at))
-                case ServerStarted():
-                    server.start(event, at)
-                case ServerStopped():
-                    server.stop(at)
-                case _:
-                    pass
-            _close(held, state.lives, at)
-        server.stop(state.updated_at)
-        return cls(
-            held=tuple(held),
-            jobs=_by_end(state.jobs.values()),
-            running=float(state.reserved_node_h),
-            verifiers=state.verifier_node_h,
-            server=server.node_h,
-            granted=state.granted_node_h,
-        )
+            meter.take(entry)
+        return meter.hours()
 
     @property
     def billed(self) -> float:
@@ -133,6 +109,55 @@ class Hours:
             "granted_node_h": self.granted,
             "held": [{**asdict(held), "node_h": held.node_h} for held in self.held],
         }
+
+
+@dataclass(slots=True)
+class Meter:
+    """Counts hours while entries pass by, for one who reads them for more than their hours."""
+
+    _state: State = field(default_factory=State)
+    _server: _Server = field(default_factory=lambda: _Server())
+    _held: list[Held] = field(default_factory=list)
+
+    def watch(self, entries: Iterable[Entry]) -> Iterator[Entry]:
+        """Pass entries on, oldest first, and count each."""
+        for entry in entries:
+            self.take(entry)
+            yield entry
+
+    def take(self, entry: Entry) -> None:
+        """Count one more entry."""
+        event, at, held = entry.event, entry.at, self._held
+        before_at = self._state.updated_at
+        self._state.apply(event, at=at)
+        life = self._state.lives
+        match event:
+            case SegmentOpened():
+                self._server.stop(before_at)
+            case AllocationSeen():
+                _close(held, life, at)
+                since = at if held and held[-1].life == life else _since(self._state, event)
+                held.append(Held(life, event.job_id, len(event.nodes), since, at))
+            case ServerStarted():
+                self._server.start(event, at)
+            case ServerStopped():
+                self._server.stop(at)
+            case _:
+                pass
+        _close(held, life, at)
+
+    def hours(self) -> Hours:
+        """Return what was counted so far; nothing can be counted after that."""
+        state = self._state
+        self._server.stop(state.updated_at)
+        return Hours(
+            held=tuple(self._held),
+            jobs=_by_end(state.jobs.values()),
+            running=float(state.reserved_node_h),
+            verifiers=state.verifier_node_h,
+            server=self._server.node_h,
+            granted=state.granted_node_h,
+        )
 
 
 @dataclass(slots=True)

@@ -7,7 +7,7 @@ runner died before its end was interrupted.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -47,7 +47,7 @@ from ..events import (
     ServerStopped,
     SurrogateAsked,
 )
-from ..state import State
+from ..state import State, decision_name
 from .rows import (
     AttemptOutcome,
     AttemptRow,
@@ -59,6 +59,7 @@ from .rows import (
     LifeEnd,
     LifeRow,
     PairRow,
+    QuestionRow,
     ServerRow,
     candidates_of,
 )
@@ -78,6 +79,7 @@ class RunRecord:
         jobs: In the order of their launches.
         pairs: Verifier beside job, one for each candidate that a verifier judged.
         held: Candidates that were not launched.
+        questions: What was parked for a person.
         failures: Everything that broke.
         servers: Starts of the model server.
         batches: Batches of the surrogate.
@@ -93,6 +95,7 @@ class RunRecord:
     jobs: tuple[JobRow, ...]
     pairs: tuple[PairRow, ...]
     held: tuple[HeldRow, ...]
+    questions: tuple[QuestionRow, ...]
     failures: tuple[FailureRow, ...]
     servers: tuple[ServerRow, ...]
     batches: tuple[BatchRow, ...]
@@ -122,11 +125,14 @@ class RunRecord:
         return next((job for job in self.jobs if job.job == self.state.best), None)
 
 
-def open_run(run_dir: str | Path) -> RunRecord:
+def open_run(
+    run_dir: str | Path, *, through: Callable[[Iterable[Entry]], Iterable[Entry]] = iter
+) -> RunRecord:
     """Read a run's directory. A run that is still going on can be read too.
 
     Args:
         run_dir: The run's directory, which holds its `ledger` folder.
+        through: Passes the entries on, for one who wants to see them in the same pass.
 
     Raises:
         LedgerError: There is no ledger in it, or its campaign is none that this version knows.
@@ -136,7 +142,7 @@ def open_run(run_dir: str | Path) -> RunRecord:
     if not folder.is_dir():
         raise LedgerError(f"{run_dir} holds no run: there is no folder {folder}")
     try:
-        return RunRecord.of(ledger.read(folder))
+        return RunRecord.of(through(ledger.read(folder)))
     except ValidationError as exc:
         raise LedgerError(
             f"{run_dir} records a campaign that this version of batchgate cannot read:\n"
@@ -202,6 +208,7 @@ class _Draft:
     decisions: dict[int, _Decision] = field(default_factory=dict)
     jobs: dict[str, dict[str, Any]] = field(default_factory=dict)
     held: list[HeldRow] = field(default_factory=list)
+    questions: list[QuestionRow] = field(default_factory=list)
     failures: list[FailureRow] = field(default_factory=list)
     servers: list[ServerRow] = field(default_factory=list)
     batches: list[BatchRow] = field(default_factory=list)
@@ -244,9 +251,12 @@ class _Draft:
             case CandidateHeld():
                 self.held.append(HeldRow(at=at, **_fields(event)))
             case JobPlanned():
-                disposition = self.decisions[event.decision].row.disposition
-                self.jobs[event.job] = _fields(event)
-                self.jobs[event.job] |= {"disposition": disposition, "planned_at": at}
+                row = self.decisions[event.decision].row
+                self.jobs[event.job] = _fields(event) | {
+                    "disposition": row.disposition,
+                    "planned_at": at,
+                    "audited": _audited(row, event.fingerprint),
+                }
             case JobEnded():
                 self.jobs[event.job] |= _fields(event) | {"settled_at": at}
             case ResultAccepted():
@@ -256,8 +266,18 @@ class _Draft:
                 self.jobs[event.job] |= values
             case SurrogateAsked():
                 self.batches.append(BatchRow(at=at, **_fields(event)))
-            case AllocationSeen() | DecisionParked() | ResultParked() | ParkedResolved():
-                pass  # what follows from them has events of its own, and `state` has the rest
+            case DecisionParked():
+                name = decision_name(event.decision)
+                self.questions.append(QuestionRow(name, event.decision, at, event.expires_at))
+            case ResultParked():
+                decision, reasons = self.jobs[event.job]["decision"], event.reasons
+                self.questions.append(
+                    QuestionRow(event.job, decision, at, event.expires_at, reasons)
+                )
+            case ParkedResolved():
+                self._answer(event, at)
+            case AllocationSeen():
+                pass  # `hours` counts them
         self.state.apply(event, at=at)
         self.events += 1
         self.at = at
@@ -278,6 +298,7 @@ class _Draft:
             jobs=jobs,
             pairs=tuple(_pairs(decisions, jobs, space)) if space else (),
             held=tuple(self.held),
+            questions=tuple(self.questions),
             failures=tuple(self.failures),
             servers=tuple(self.servers),
             batches=tuple(self.batches),
@@ -335,6 +356,16 @@ class _Draft:
             attempt.failed = True
             attempt.values["ended_at"] = at
 
+    def _answer(self, event: ParkedResolved, at: float) -> None:
+        # Newest first: after an edit that was rejected too, the same decision is parked again.
+        for place in reversed(range(len(self.questions))):
+            question = self.questions[place]
+            if question.what == event.what:
+                self.questions[place] = replace(
+                    question, answered_at=at, action=event.action, by=event.by, why=event.reason
+                )
+                return
+
     def _decide(self, event: DecisionMade, at: float) -> None:
         decision = self.decisions[event.decision]
         decision.sample = event.sample
@@ -346,6 +377,10 @@ class _Draft:
             candidates=event.candidates,
             batch=event.batch,
         )
+
+
+def _audited(row: DecisionRow, fingerprint: str) -> bool:
+    return any(c.audit_probability and c.fingerprint == fingerprint for c in row.candidates)
 
 
 def _fields(event: Event, *left_out: str) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from ..campaign import Value
-from ..events import CheckJudged, Chosen, Disposition, FailureKind, HoldCause, Plain
+from ..events import Action, CheckJudged, Chosen, Disposition, FailureKind, HoldCause, Plain
 from ..job import End, JobState
 
 AttemptOutcome = Literal["accepted", "rejected", "failed", "interrupted", "open"]
@@ -160,6 +160,7 @@ class JobRow:
         adopted: Whether its result was found after its runner had died.
         again: Whether the same candidate was planned again.
         rerun: Results of its candidate that were rejected before it.
+        audited: Whether its candidate had been rejected, and it is run to learn from that.
         values: Its result; `None` without a valid one.
         feasible: Whether the result meets the campaign's constraints.
         reasons: Why its result was rejected.
@@ -189,6 +190,7 @@ class JobRow:
     adopted: bool = False
     again: bool = False
     rerun: int = 0
+    audited: bool = False
     values: Mapping[str, float] | None = None
     feasible: bool = False
     reasons: tuple[str, ...] = ()
@@ -197,7 +199,7 @@ class JobRow:
     @property
     def source(self) -> Literal["model", "surrogate"]:
         """Who is behind its candidate."""
-        return "model" if self.disposition == "accepted" else "surrogate"
+        return "model" if self.audited or self.disposition == "accepted" else "surrogate"
 
     @property
     def outcome(self) -> str:
@@ -261,6 +263,33 @@ class HeldRow:
     fingerprint: str
     cause: HoldCause
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionRow:
+    """Something that was parked for a person.
+
+    Attributes:
+        what: `D17` for a decision, else the job whose result it is about.
+        decision: Number of the decision.
+        asked_at: When it was parked.
+        expires_at: When nobody is waited for any longer.
+        reasons: Why a result was parked; empty for a decision, whose attempts have them.
+        answered_at: When it was resolved; `None` while it waits.
+        action: How, likewise.
+        by: Account of who answered; empty when nobody did.
+        why: What this person said.
+    """
+
+    what: str
+    decision: int
+    asked_at: float
+    expires_at: float
+    reasons: tuple[str, ...] = ()
+    answered_at: float | None = None
+    action: Action | None = None
+    by: str = ""
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)

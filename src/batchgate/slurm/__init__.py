@@ -2,8 +2,9 @@
 
 from .accounting import Bill, Row, billed
 from .allocation import Allocation, current
-from .jobs import JobStatus, cancel_step, job_state, requeue, steps
+from .jobs import JobStatus, job_state, requeue
 from .script import FILE, SIGNAL_EARLY_S, JobScript, time_text
+from .steps import Step, down_nodes, end_steps, find_steps, in_allocation, memory_per_cpu_mb
 from .submit import submit, try_out
 
 __all__ = [
@@ -14,12 +15,16 @@ __all__ = [
     "JobScript",
     "JobStatus",
     "Row",
+    "Step",
     "billed",
-    "cancel_step",
     "current",
+    "down_nodes",
+    "end_steps",
+    "find_steps",
+    "in_allocation",
     "job_state",
+    "memory_per_cpu_mb",
     "requeue",
-    "steps",
     "submit",
     "time_text",
     "try_out",

@@ -15,6 +15,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from ..errors import FlowError
+
 DEADLINE_S: Final = 20.0
 """Seconds for one call. Slurm 22.05 gives up on its controller after 9 s by itself."""
 MAX_BYTES: Final = 4 << 20
@@ -110,6 +112,18 @@ async def run(
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
             await process.wait()
+
+
+async def ask(*argv: str, run: Run = run) -> str:
+    """Run a Slurm program where nothing goes on without its answer, and return what it prints.
+
+    Raises:
+        FlowError: It cannot be run, refuses, or does not answer in time.
+    """
+    answer = await run(argv)
+    if not answer.ok:
+        raise FlowError(f"{argv[0]} failed: {answer.error}")
+    return answer.out
 
 
 class _TooLongError(Exception):

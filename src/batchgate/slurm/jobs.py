@@ -1,4 +1,4 @@
-"""A Slurm job from outside or from within: its state, its steps, and its next life."""
+"""A Slurm job from outside or from within: its state, and its next life."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ _OVER: Final = frozenset(
         "TIMEOUT",
     ]
 )
-_OWN_STEPS: Final = frozenset({"batch", "extern", "interactive"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,29 +77,3 @@ async def requeue(job_id: str, *, run: Run = run) -> None:
     answer = await run(["scontrol", "requeue", job_id])
     if not answer.ok:
         raise FlowError(f"Slurm did not requeue job {job_id}: {answer.error}")
-
-
-async def steps(job_id: str, *, run: Run = run) -> tuple[str, ...] | None:
-    """Return the ids of the steps that run in a job, its script aside; `None` when unknown."""
-    answer = await run(["squeue", "-h", "-s", "-j", job_id, "-o", "%i"])
-    if not answer.ok:
-        return None
-    return tuple(step for step in answer.out.split() if step.rpartition(".")[2] not in _OWN_STEPS)
-
-
-async def cancel_step(step_id: str, *, run: Run = run) -> None:
-    """End a step; it is no error if it has ended already.
-
-    Args:
-        step_id: As `steps` returns it, `123.4`. The id of a job would cancel the whole job.
-        run: Runs Slurm's programs.
-
-    Raises:
-        FlowError: It names no step, or Slurm refused or did not answer. The step may run on.
-    """
-    job_id, _, number = step_id.partition(".")
-    if not (job_id and number):
-        raise FlowError(f"{step_id!r} names no step, must be JOB.STEP")
-    answer = await run(["scancel", step_id])
-    if not answer.ok:
-        raise FlowError(f"Slurm did not end step {step_id}: {answer.error}")

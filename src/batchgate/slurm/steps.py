@@ -7,7 +7,6 @@ by killing its `srun`: Slurm 22.05 lets the step of a SIGKILLed `srun` run on.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import re
 import time
@@ -15,10 +14,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from ..errors import FlowError
-from .waiting import first
+from .commands import Run, ask, run
 
-_COMMAND_S = 30.0
-"""Seconds for one of Slurm's commands. Slurm 22.05: `squeue` gives up on its controller after 9."""
 _CANCEL_S = 30.0
 """Seconds after `scancel` until a step counts as one that cannot be ended."""
 _POLL_S = (0.1, 2.0)
@@ -29,8 +26,8 @@ _MB = {"K": 1 / 1024, "M": 1, "G": 1024, "T": 1024**2}
 
 
 @dataclass(frozen=True, slots=True)
-class OrphanStep:
-    """A Slurm step of a task whose runner is gone.
+class Step:
+    """A Slurm step that was started under a marker.
 
     Attributes:
         step: Its id, `JOB.STEP`.
@@ -48,27 +45,29 @@ def in_allocation() -> bool:
     return bool(os.environ.get("SLURM_JOB_ID"))
 
 
-async def find_steps(marker: str) -> list[OrphanStep]:
+async def find_steps(marker: str, *, run: Run = run) -> list[Step]:
     """Return the steps of this user that were started under a marker, in any allocation.
 
     Args:
         marker: The `marker` that the flow was opened with.
+        run: Runs Slurm's programs.
 
     Raises:
         FlowError: Slurm does not answer.
     """
-    out = await command(
-        "squeue", "--noheader", "--steps", f"--user={os.getuid()}", "-o", "%i|%j|%N"
-    )
+    whose = f"--user={os.getuid()}"
+    out = await ask("squeue", "--noheader", "--steps", whose, "-o", "%i|%j|%N", run=run)
     lines = (line.split("|", 2) for line in out.splitlines())
     return [
-        OrphanStep(step, name[len(marker) + 1 :], nodes)
+        Step(step, name[len(marker) + 1 :], nodes)
         for step, name, nodes in lines
         if name.startswith((f"{marker}/", f"{marker}@"))  # ours, and those of a pilot's tasks
     ]
 
 
-async def end_steps(find: Callable[[], Awaitable[list[OrphanStep]]], *, grace_s: float) -> None:
+async def end_steps(
+    find: Callable[[], Awaitable[list[Step]]], *, grace_s: float, run: Run = run
+) -> None:
     """End steps: SIGTERM to their processes, grace, `scancel`. Returns when none is left.
 
     A step with a node that Slurm knows as down counts as ended: it is listed for ever.
@@ -76,23 +75,23 @@ async def end_steps(find: Callable[[], Awaitable[list[OrphanStep]]], *, grace_s:
     Args:
         find: Says which are left.
         grace_s: Seconds between SIGTERM and `scancel`.
+        run: Runs Slurm's programs.
 
     Raises:
         FlowError: One is still there 30 s after `scancel`, as on a node that is dead but not yet
             known as down; or Slurm does not answer.
     """
     flags = [("--signal=TERM", grace_s), ("", _CANCEL_S)]
-    left: list[OrphanStep] = []
+    left: list[Step] = []
     for flag, patience_s in flags[0 if grace_s > 0 else 1 :]:
         until = time.monotonic() + patience_s
         told: set[str] = set()
         pause_s, longest_s = _POLL_S
-        while left := await _on_live_nodes(await find()):
+        while left := await _on_live_nodes(await find(), run):
             # The signal once, as a program may count it; `scancel` until it has an effect.
             if new := [s.step for s in left if s.step not in told or not flag]:
                 # It fails for a step that ends meanwhile; what counts is whether it is left.
-                with contextlib.suppress(FlowError):
-                    await command("scancel", *filter(None, [flag]), *new)
+                await run(["scancel", *filter(None, [flag]), *new])
                 told.update(new)
             if time.monotonic() >= until:
                 break
@@ -104,56 +103,33 @@ async def end_steps(find: Callable[[], Awaitable[list[OrphanStep]]], *, grace_s:
     raise FlowError(f"Slurm steps {names} are still there {_CANCEL_S:g} s after scancel")
 
 
-async def _on_live_nodes(steps: list[OrphanStep]) -> list[OrphanStep]:
+async def _on_live_nodes(steps: list[Step], run: Run) -> list[Step]:
     """Leave out steps with a dead node: Slurm 22.05 lists them until their job ends."""
-    if not steps:
-        return []
-    down = await command("sinfo", "--noheader", "--Node", "--states=down", "--format=%N")
-    if not down.strip():
+    if not steps or not (dead := await down_nodes(run=run)):
         return steps
-    dead = set(down.split())
-    hosts = [await command("scontrol", "show", "hostnames", step.nodes) for step in steps]
+    hosts = [await ask("scontrol", "show", "hostnames", step.nodes, run=run) for step in steps]
     return [s for s, names in zip(steps, hosts, strict=True) if not dead & set(names.split())]
 
 
-async def memory_per_cpu_mb() -> int | None:
+async def down_nodes(*, run: Run = run) -> frozenset[str]:
+    """Return the nodes that Slurm takes for dead: up to `SlurmdTimeout` after they died.
+
+    Raises:
+        FlowError: Slurm does not answer.
+    """
+    out = await ask("sinfo", "--noheader", "--Node", "--states=down", "--format=%N", run=run)
+    return frozenset(out.split())
+
+
+async def memory_per_cpu_mb(*, run: Run = run) -> int | None:
     """Return an allocation's memory for each of its CPUs; `None` where Slurm does not count it.
 
     Raises:
         FlowError: Slurm does not answer, or does not know the allocation.
     """
     job = os.environ.get("SLURM_JOB_ID", "")
-    found = _MEMORY.search(await command("scontrol", "--oneliner", "show", "job", job))
+    found = _MEMORY.search(await ask("scontrol", "--oneliner", "show", "job", job, run=run))
     if found is None:
         return None
     cpus, memory, unit = found.groups()
     return int(float(memory) * _MB[unit] / int(cpus))
-
-
-async def command(*argv: str) -> str:
-    """Run one of Slurm's commands and return what it prints.
-
-    Raises:
-        FlowError: It cannot be run, fails, or does not answer in time.
-    """
-    try:
-        process = await asyncio.create_subprocess_exec(
-            *argv,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-        )
-    except OSError as exc:
-        raise FlowError(f"{argv[0]} cannot be run: {exc.strerror}") from exc
-    talk = asyncio.ensure_future(process.communicate())
-    try:
-        await first(talk, timeout_s=_COMMAND_S)
-    finally:
-        if not talk.done():
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
-    out, err = await talk
-    if process.returncode != 0:
-        why = err.decode("utf-8", "replace").strip() or f"no answer within {_COMMAND_S:g} s"
-        raise FlowError(f"{argv[0]} failed: {why[:500]}")
-    return out.decode("utf-8", "replace")
