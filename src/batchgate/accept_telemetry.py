@@ -47,7 +47,7 @@ NOT_ACCEPTED: Final = "batchgate.outcome.NotAccepted"
 """The error that stands for a call without an end, also where none is raised."""
 CAPTURE_SWITCH: Final = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 
-MAX_VERDICTS: Final = 64
+MAX_VERDICTS: Final = 32
 """Verdicts told on an attempt's span."""
 MAX_NAME: Final = 200
 """Bytes of a span's or a check's name."""

@@ -45,7 +45,7 @@ from .events import (
     ServerStopped,
     SurrogateAsked,
 )
-from .job import JobState
+from .job import End, JobState
 
 Whereabouts = Literal["chosen", "running", "finished", "failed", "refused"]
 """What has become of a candidate: let through, launched, evaluated, broken, refused."""
@@ -132,6 +132,15 @@ class Job:
             return False
         judged = self.values is not None or bool(self.rejected)
         return judged or self.end.state is not JobState.COMPLETED
+
+    @property
+    def outcome(self) -> Literal["rejected", "failed", "timed_out"] | None:
+        """What a job without a result says of its candidate; `None` when it says nothing."""
+        if self.rejected:
+            return "rejected"
+        if self.end is None or self.end.state is not JobState.FAILED:
+            return None  # lost or canceled: the node's or the runner's doing
+        return "timed_out" if self.end.end is End.TIMED_OUT else "failed"
 
 
 @dataclass(slots=True)
@@ -291,11 +300,13 @@ class State:
     def observations(self) -> Iterator[Observation]:
         """Yield what is known of evaluated candidates: results, and those without a valid one."""
         for known in self.known.values():
+            if known.where not in {"finished", "failed"}:
+                continue
+            job = self.jobs[known.name]
             if known.where == "finished":
-                job = self.jobs[known.name]
                 yield Observation(known.candidate, dict(job.values or {}), job.feasible)
-            elif known.where == "failed":
-                yield Observation(known.candidate, {}, feasible=False)
+            elif (outcome := job.outcome) is not None:
+                yield Observation(known.candidate, {}, feasible=False, outcome=outcome)
 
     def apply(self, event: Event, *, at: float) -> None:
         """Take one event into account.

@@ -55,6 +55,19 @@ def start() -> None:
     call(HERE / "start.sh", timeout_s=900)
 
 
+@contextlib.contextmanager
+def held(*flags: str) -> Iterator[str]:
+    """Hold two CPUs of each node and give the job's id, so that a runner here can be killed."""
+    half = ("--nodes=2", "--ntasks=4", "--ntasks-per-node=2", "--mem-per-cpu=500M")
+    salloc = ("salloc", "--no-shell", "--no-kill", "--time=10", "--immediate=100", *half, *flags)
+    granted = subprocess.run(salloc, capture_output=True, text=True, check=True, timeout=110)
+    job = granted.stderr.split("Granted job allocation ")[1].split()[0]
+    try:
+        yield job
+    finally:
+        call("scancel", job)
+
+
 @dataclass
 class Cluster:
     """A running cluster with the nodes n1 and n2 in partition `batch`, and n1 in `short`.

@@ -140,6 +140,11 @@ class Night:
         """Runners so far."""
         return len(self.events(SegmentOpened))
 
+    @property
+    def name(self) -> str:
+        """The run's name, which marks its processes and steps."""
+        return next(iter(self.events(SegmentOpened))).run  # type: ignore[no-any-return]
+
     def assert_each_finished_once(self, jobs: int) -> None:
         """Show that every candidate has one result, from one run that ended."""
         results = Counter(event.fingerprint for event in self.events(ResultAccepted))

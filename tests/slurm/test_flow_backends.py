@@ -5,10 +5,8 @@ shows what runs on any of them.
 """
 
 import asyncio
-import json
 import os
 import signal
-import subprocess
 import sys
 import uuid
 from dataclasses import dataclass
@@ -22,35 +20,11 @@ from batchgate.flow import find_orphans, open_flow
 from batchgate.flow.output import HEAD_BYTES, TAIL_BYTES
 from batchgate.job import End, Flow, FunctionTask, JobSpec
 from batchgate.slurm import find_steps
+from tests.slurm.cluster import held
+from tests.slurm.pilot import RESOURCE, home, inside
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 SLURM = [pytest.mark.slurm, pytest.mark.xdist_group("slurm")]
-MACHINE = {
-    "description": "two nodes of a real Slurm on this host",
-    "default_schema": "interactive",
-    "schemas": {
-        "interactive": {
-            "job_manager_endpoint": "fork://localhost/",
-            "filesystem_endpoint": "file://localhost/",
-        }
-    },
-    "default_remote_workdir": "$HOME",
-    "resource_manager": "SLURM",
-    "agent_config": "default",
-    "agent_scheduler": "CONTINUOUS",
-    "agent_spawner": "POPEN",
-    "launch_methods": {"order": ["SRUN"], "SRUN": {}},
-    "rp_version": "installed",
-    "virtenv_mode": "local",
-    "python_dist": "default",
-    "cores_per_node": 2,
-    "gpus_per_node": 1,
-    "lfs_path_per_node": "/tmp",
-    "lfs_size_per_node": 1024,
-    "mem_per_node": 1000,
-    "system_architecture": {"exclusive": True},
-    "network_interface": "lo",
-}
 PILOT = pytest.mark.timeout(600)  # the first of them waits until the pilot is active
 HOSTILE = "x\n$(touch pwned) `touch pwned` ; touch pwned & '\"\\ * %s %n {x} <Future> ä"
 
@@ -100,20 +74,10 @@ class Side:
 @pytest.fixture(scope="module")
 def allocation(slurm_started):
     """Hold an allocation of two nodes, as if this process ran in it."""
-    flags = ("--nodes=2", "--ntasks=4", "--ntasks-per-node=2", "--mem-per-cpu=500M", "--gres=gpu:1")
-    salloc = ("salloc", "--no-shell", "--no-kill", "--time=10", "--immediate=100", *flags)
-    granted = subprocess.run(salloc, capture_output=True, text=True, check=True, timeout=110)
-    job = granted.stderr.split("Granted job allocation ")[1].split()[0]
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in {
-            "SLURM_JOB_ID": job,
-            "SLURM_JOB_NODELIST": "n[1-2]",
-            "SLURM_JOB_NUM_NODES": "2",
-            "SLURM_CPUS_ON_NODE": "2",
-        }.items():
+    with held("--gres=gpu:1") as job, pytest.MonkeyPatch.context() as patch:
+        for name, value in inside(job).items():
             patch.setenv(name, value)
         yield job
-    subprocess.run(["scancel", job], check=True, timeout=30)
 
 
 @pytest.fixture(scope="module")
@@ -130,15 +94,10 @@ def working_folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def pilot_home(tmp_path_factory):
     """Give RADICAL-Pilot a home of its own, with a description of the allocation."""
-    home = tmp_path_factory.mktemp("home")
-    configs = home / ".radical" / "pilot" / "configs"
-    configs.mkdir(parents=True)
-    (configs / "resource_test.json").write_text(json.dumps({"slurm": MACHINE}))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("HOME", str(home))
-        patch.setenv("RADICAL_DEFAULT_IFACE", "lo")
-        patch.setenv("RADICAL_UTILS_NTPHOST", "127.0.0.1")
-        yield home
+        for name, value in home(tmp_path_factory.mktemp("home")).items():
+            patch.setenv(name, value)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -176,7 +135,7 @@ async def jobs(request, tmp_path_factory, working_folder):
         marker=marker,
         grace_s=0.5,
         jobs_on=request.param,
-        pilot_resource="test.slurm",
+        pilot_resource=RESOURCE,
     ) as flow:
         yield Side(flow, marker, request.param)
     assert find_orphans(marker) == []

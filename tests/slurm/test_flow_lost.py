@@ -12,7 +12,7 @@ import pytest
 from batchgate.flow import end_orphans, find_orphans, open_flow
 from batchgate.job import End, JobSpec
 from batchgate.slurm import find_steps
-from tests.slurm.cluster import Cluster, start
+from tests.slurm.cluster import Cluster, held, start
 
 pytestmark = [pytest.mark.slurm, pytest.mark.xdist_group("slurm")]
 
@@ -40,14 +40,10 @@ def marker():
 
 @pytest.fixture
 def allocation(slurm_started, monkeypatch):
-    """Hold two nodes, with two CPUs of each, and bring dead nodes back."""
-    flags = ("--nodes=2", "--ntasks=4", "--ntasks-per-node=2", "--mem-per-cpu=500M")
-    salloc = ("salloc", "--no-shell", "--no-kill", "--time=10", "--immediate=100", *flags)
-    granted = subprocess.run(salloc, capture_output=True, text=True, check=True, timeout=110)
-    job = granted.stderr.split("Granted job allocation ")[1].split()[0]
-    monkeypatch.setenv("SLURM_JOB_ID", job)
-    yield job
-    subprocess.run(["scancel", job], check=True, timeout=30)
+    """Hold an allocation, and bring dead nodes back."""
+    with held() as job:
+        monkeypatch.setenv("SLURM_JOB_ID", job)
+        yield job
     start()
 
 

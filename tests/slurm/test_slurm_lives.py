@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +19,7 @@ from batchgate.events import AllocationSeen, JobEnded, ResultAccepted, RunStoppe
 from batchgate.flow import find_orphans
 from batchgate.job import End, JobState
 from batchgate.ledger import check_run
-from tests.slurm.cluster import CONF, Cluster, call, start, until
+from tests.slurm.cluster import CONF, Cluster, call, held, start, until
 from tests.slurm.night import COMMAND, OPTIONS, QUICK, Night
 
 pytestmark = [
@@ -61,6 +62,13 @@ def is_suspended(night: Night, times: int = 1) -> None:
     until(lambda: len(night.events(RunSuspended)) == times, within_s=120, what="the suspension")
 
 
+def status(night: Night) -> str:
+    """Return what `batchgate status` says."""
+    told = CliRunner().invoke(main, ["status", str(night.folder)])
+    assert told.exit_code == 0, told.output
+    return told.output
+
+
 def hours(night: Night, **variables: str) -> dict[str, Any]:
     told = CliRunner().invoke(main, ["hours", str(night.folder), "--json"], env=variables)
     assert told.exit_code == 0, told.output
@@ -83,8 +91,15 @@ def test_a_campaign_of_three_lives_runs_every_job_once(
         cluster.wait_for(job, "RUNNING")
         wanted = results(night) + random.randint(1, 4)
         has_results(night, wanted)
+        until(lambda: "since 20" in status(night), within_s=30, what="a running job")
+        said = status(night)
+        again = "requeued 1 times, " if life == 2 else ""
+        assert re.search(rf"running, pid \d+ on host \S+ in Slurm job {job}, life {life}, ", said)
+        assert re.search(rf"Slurm job {job}, {again}1 node, \d min \d\d s left\n", said)
+
         call("scancel", "--batch", "--signal=USR1", job)
         is_suspended(night, times=life)
+        assert re.search(r"suspended since \S+ \S+: SIGUSR1\n", status(night))
         cluster.start_now(job)
 
     cluster.wait_for(job, "COMPLETED", within_s=180)
@@ -147,17 +162,10 @@ def test_a_cancelled_job_leaves_a_run_that_another_one_finishes(
 
 
 @pytest.fixture
-def allocation(
-    slurm_started: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> Iterator[str]:
-    """Hold half of both nodes, so that a runner here can be killed without losing them."""
-    flags = ("--nodes=2", "--ntasks=4", "--ntasks-per-node=2", "--mem-per-cpu=500M")
-    salloc = ("salloc", "--no-shell", "--no-kill", "--time=10", "--immediate=100", *flags)
-    granted = subprocess.run(salloc, capture_output=True, text=True, check=True, timeout=110)
-    job = granted.stderr.split("Granted job allocation ")[1].split()[0]
-    monkeypatch.setenv("SLURM_JOB_ID", job)
-    yield job
-    subprocess.run(["scancel", job], check=True, timeout=30)
+def allocation(slurm_started: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    with held() as job:
+        monkeypatch.setenv("SLURM_JOB_ID", job)
+        yield job
     start()
 
 
@@ -191,8 +199,8 @@ def test_a_runner_killed_in_its_allocation_is_followed_and_its_steps_are_ended(
 def test_a_node_that_dies_costs_its_jobs_a_rerun_and_nothing_else(
     allocation: str, tmp_path: Path, cluster: Cluster
 ) -> None:
-    # Slurm takes up to 30 s here to see that the node is dead, within the walltime.
-    night = Night.make(tmp_path / "night", jobs=10, pause_s=2.0, walltime_s=150)
+    # Slurm takes up to 30 s here to see that the node is dead, and the walltime passes before.
+    night = Night.make(tmp_path / "night", jobs=10, pause_s=2.0, walltime_s=15)
     runner = night.start("--slots", "4", BATCHGATE_JOBS_ON="srun")
     until(lambda: {"n1", "n2"} <= set(night.where("began")), within_s=90, what="jobs on both")
 
@@ -251,4 +259,4 @@ def test_nothing_is_left_running_after_a_night(allocation: str, night: Night) ->
     assert [step for step in steps if not step.endswith((".batch", ".extern"))] == []
     run = night.events(RunStopped)
     assert len(run) == 1
-    assert find_orphans(f"night-{night.folder.name}") == []
+    assert find_orphans(night.name) == []

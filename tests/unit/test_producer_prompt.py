@@ -114,6 +114,22 @@ def test_result_without_the_objective_comes_last():
     assert "energy_ev" not in results_of(user)[-1]
 
 
+@pytest.mark.parametrize(
+    ("outcome", "words"),
+    [
+        ("rejected", "gives no valid result"),
+        ("failed", "makes the simulation fail"),
+        ("timed_out", "takes longer than a job may"),
+    ],
+)
+def test_what_has_no_result_is_told_in_words_of_its_own(outcome, words):
+    bare = Observation({"gap": 6e-8, "layers": 3, "phase": "a"}, {}, False, outcome)
+
+    _, user = told(results=[bare, observed(2.0)])
+
+    assert "} " + words + "\n" in user
+
+
 def test_many_results_leave_the_best_and_the_latest_and_a_count():
     results = [observed(float(i)) for i in range(1000)]
 

@@ -531,3 +531,29 @@ def test_a_state_grows_with_candidates_and_not_with_events() -> None:
         return len(pickle.dumps(run.state))
 
     assert size(40) < 1.1 * size(2)
+
+
+@pytest.mark.parametrize(
+    ("end", "outcome"),
+    [
+        (ended("j1", JobState.FAILED), "failed"),
+        (JobEnded(job="j1", state=JobState.FAILED, end=End.TIMED_OUT), "timed_out"),
+        (JobEnded(job="j1", state=JobState.LOST, end=End.UNKNOWN), None),
+    ],
+)
+def test_what_a_job_without_a_result_says_of_its_candidate_is_told_in_its_own_words(
+    end: JobEnded, outcome: str | None
+) -> None:
+    run = Run()
+    run.then(DecisionOpened(decision=1), made(1.0), planned(1.0), end)
+
+    found = [o.outcome for o in run.state.observations()]
+
+    assert found == ([outcome] if outcome else [])
+
+
+def test_a_rejected_result_is_told_as_one() -> None:
+    run = Run()
+    run.then(DecisionOpened(decision=1), made(1.0), planned(1.0), ended("j1"), no_result(1.0))
+
+    assert [o.outcome for o in run.state.observations()] == ["rejected"]

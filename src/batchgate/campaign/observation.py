@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 from .constraint import finite
 from .space import Value
+
+Outcome = Literal["result", "rejected", "failed", "timed_out"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +21,9 @@ class Observation:
         values: Observables by name, the objective among them; finite numbers. Empty when the job
             failed or its result was rejected: then only the place is known.
         feasible: Whether there is a result and every constraint of the campaign holds.
+        outcome: What came of the job: a `result`; a result that is none (`rejected`); it broke
+            (`failed`); it ran out of its walltime (`timed_out`). A job whose node or runner was
+            lost says nothing of its candidate, and is no observation.
 
     Raises:
         ValueError: A value is not a finite number. The result gate keeps such a result out.
@@ -26,6 +32,7 @@ class Observation:
     candidate: Mapping[str, Value]
     values: Mapping[str, float]
     feasible: bool
+    outcome: Outcome = "result"
 
     def __post_init__(self) -> None:
         for name, value in self.values.items():

@@ -42,6 +42,11 @@ _ROLE = (
 _RESERVE_TOKENS = 128
 _RESULTS = "# Results, best first", "No result is known yet."
 _REJECTED = "# Rejected just now, newest first", "None."
+_WITHOUT_RESULT = {
+    "rejected": "gives no valid result",
+    "failed": "makes the simulation fail",
+    "timed_out": "takes longer than a job may",
+}
 _LEARNED = "# Rejected again and again in this run"
 _DIGITS = 6
 _MIN_ENTRY_BYTES = 80
@@ -288,6 +293,8 @@ def _results(
 
 
 def _result(result: Observation, shift: Powers, observables: Iterable[str]) -> str:
+    if result.outcome != "result":
+        return f"{_json(result.candidate, shift)} {_WITHOUT_RESULT[result.outcome]}"
     values = ", ".join(
         f"{name} {result.values[name]:.5g}" for name in observables if name in result.values
     )

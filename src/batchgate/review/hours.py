@@ -112,11 +112,27 @@ class Hours:
 
 
 @dataclass(slots=True)
+class _Server:
+    """What the model server has held so far."""
+
+    node_h: float = 0.0
+    _nodes: float = 0.0
+    _since: float = 0.0
+
+    def start(self, event: ServerStarted, at: float) -> None:
+        self._nodes, self._since = event.nodes, at - event.elapsed_s
+
+    def stop(self, at: float) -> None:
+        self.node_h += self._nodes * max(0.0, at - self._since) / 3600
+        self._nodes = 0.0
+
+
+@dataclass(slots=True)
 class Meter:
     """Counts hours while entries pass by, for one who reads them for more than their hours."""
 
     _state: State = field(default_factory=State)
-    _server: _Server = field(default_factory=lambda: _Server())
+    _server: _Server = field(default_factory=_Server)
     _held: list[Held] = field(default_factory=list)
 
     def watch(self, entries: Iterable[Entry]) -> Iterator[Entry]:
@@ -158,22 +174,6 @@ class Meter:
             server=self._server.node_h,
             granted=state.granted_node_h,
         )
-
-
-@dataclass(slots=True)
-class _Server:
-    """What the model server has held so far."""
-
-    node_h: float = 0.0
-    _nodes: float = 0.0
-    _since: float = 0.0
-
-    def start(self, event: ServerStarted, at: float) -> None:
-        self._nodes, self._since = event.nodes, at - event.elapsed_s
-
-    def stop(self, at: float) -> None:
-        self.node_h += self._nodes * max(0.0, at - self._since) / 3600
-        self._nodes = 0.0
 
 
 def _since(state: State, event: AllocationSeen) -> float:

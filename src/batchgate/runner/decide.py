@@ -17,9 +17,10 @@ from time import perf_counter
 from typing import Any
 
 from opentelemetry import trace
-from opentelemetry.trace import SpanContext, format_span_id, format_trace_id
+from opentelemetry.trace import format_span_id, format_trace_id
 from pydantic import ValidationError
 
+from .. import span_ids
 from ..accept import accept
 from ..answer import Producer
 from ..campaign import Campaign, Candidate, Proposal
@@ -61,6 +62,8 @@ FATAL = (LedgerError, FlowError, ConfigError)
 MAX_VALUE_CHARS = 64 * 1024
 """Longest rejected answer that the ledger keeps."""
 
+tracer = trace.get_tracer("batchgate")
+
 
 @dataclass(slots=True)
 class Decider:
@@ -70,13 +73,11 @@ class Decider:
         campaign: Whose space, checks and fallback.
         recorder: Where events go.
         judges: Makes the checks.
-        spans: Span of each decision's last attempt, for the jobs that follow from it.
     """
 
     campaign: Campaign
     recorder: Recorder
     judges: Judges
-    spans: dict[int, SpanContext] = field(default_factory=dict)
     _claimed: list[Candidate] = field(default_factory=list)
     _surrogate: asyncio.Lock = field(default_factory=asyncio.Lock)
 
@@ -92,7 +93,8 @@ class Decider:
             LedgerError, FlowError, ConfigError: Nothing can be decided any more.
         """
         state, ask = self.recorder.state, self.campaign.spec.producer
-        if number not in state.decisions:
+        begun = number in state.decisions
+        if not begun:
             self.recorder.record(DecisionOpened(decision=number))
         earlier = state.decisions[number]
         turn = Turn(number, attempt=earlier.spent)
@@ -105,15 +107,16 @@ class Decider:
             await self.fall_back(number, ask.batch, cause="rejected")
             return
         try:
-            outcome = await accept(
-                lambda previous: self._propose(producer, turn, previous),
-                checks=self.judges.checks(turn),
-                attempts=left,
-                fallback=None if parks else lambda: self._batch(turn, ask.batch),
-                escalate=parks,
-                name=self.campaign.spec.campaign.name,
-                history=[self._attempt(i, p) for i, p in enumerate(earlier.attempts, start=1)],
-            )
+            with span_ids.about(self._subject(turn, begun=begun)):
+                outcome = await accept(
+                    lambda previous: self._propose(producer, turn, previous),
+                    checks=self.judges.checks(turn),
+                    attempts=left,
+                    fallback=None if parks else lambda: self._batch(turn, ask.batch),
+                    escalate=parks,
+                    name=self.campaign.spec.campaign.name,
+                    history=[self._attempt(i, p) for i, p in enumerate(earlier.attempts, start=1)],
+                )
         except FATAL:
             raise
         except ProducerError as exc:
@@ -150,7 +153,7 @@ class Decider:
             self.recorder.record(DecisionOpened(decision=number, source="surrogate"))
         turn = Turn(number, attempt=self.recorder.state.decisions[number].spent)
         try:
-            batch = await self._batch(turn, count)
+            batch = await self._traced_batch(turn, count, cause=cause)
         except SurrogateError as exc:
             self._fail("surrogate", "exhausted", exc, turn)
             self._close(turn, "failed", cause="surrogate")
@@ -194,8 +197,11 @@ class Decider:
     ) -> Proposal:
         turn.attempt += 1
         turn.stage = "producer"
-        context = trace.get_current_span().get_span_context()
-        self.spans[turn.decision] = context
+        span = trace.get_current_span()
+        span.set_attributes(
+            {"batchgate.decision": turn.decision, "batchgate.attempt": turn.attempt}
+        )
+        context = span.get_span_context()
         self.recorder.record(
             AttemptStarted(
                 decision=turn.decision,
@@ -254,6 +260,39 @@ class Decider:
                 elapsed_s=elapsed_s,
             )
         )
+
+    def _subject(self, turn: Turn, *, begun: bool) -> span_ids.Subject:
+        """Say what the spans of a decision are about."""
+        state = self.recorder.state
+        return span_ids.Subject(
+            state.run,
+            f"D{turn.decision}",
+            life=state.lives if begun else 0,
+            spent=turn.attempt,
+            attributes={"batchgate.decision": turn.decision, "batchgate.life": state.lives},
+        )
+
+    async def _traced_batch(self, turn: Turn, count: int, *, cause: str) -> Proposal:
+        """Ask the surrogate of its own accord: a decision of which `accept` knows nothing."""
+        name = self.campaign.spec.campaign.name
+        with (
+            span_ids.about(self._subject(turn, begun=turn.attempt > 0)) as subject,
+            span_ids.placed(subject.root),
+            tracer.start_as_current_span(
+                f"accept {name}",
+                attributes={
+                    "flowgentic.accept.name": name,
+                    "flowgentic.accept.attempts.used": 0,
+                    "batchgate.cause": cause,
+                    **subject.attributes,
+                },
+                links=subject.links(),
+            ) as span,
+            span_ids.placed(""),
+        ):
+            batch = await self._batch(turn, count)
+            span.set_attribute("flowgentic.accept.disposition", "fallback")
+            return batch
 
     async def _batch(self, turn: Turn, count: int) -> Proposal:
         """Ask the surrogate; one at a time, so that no two batches hold twins."""

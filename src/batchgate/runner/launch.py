@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from opentelemetry import trace
-from opentelemetry.trace import Link, SpanContext
+from opentelemetry.trace import Link
 
+from .. import span_ids
 from ..campaign import Campaign, Level, unmet
 from ..carrier import environment
 from ..errors import LedgerWriteError
@@ -108,18 +109,17 @@ class Launcher:
         )
         return Planned(planned, self.recorder.record(planned))
 
-    async def run(self, planned: Planned, *, cause: SpanContext | None = None) -> None:
+    async def run(self, planned: Planned) -> None:
         """Launch a planned job, wait for its end, and judge its result.
 
         Cancelling it ends the job; the next life runs the candidate again.
 
         Args:
             planned: The plan.
-            cause: Span of the decision that let it through.
         """
         await self.recorder.commit()
         self._prepare(planned)
-        await self._run(planned.job, cause)
+        await self._run(planned.job)
         await self.recorder.commit()
 
     def _prepare(self, planned: Planned) -> None:
@@ -140,13 +140,23 @@ class Launcher:
         changed = self.level.again[: planned.rerun]
         return {**self.level.args, **(changed[-1] if changed else {})}
 
-    async def _run(self, planned: JobPlanned, cause: SpanContext | None) -> None:
-        links = [Link(cause)] if cause is not None and cause.is_valid else []
-        with tracer.start_as_current_span(
-            f"job {planned.level}",
-            links=links,
-            attributes={"batchgate.job": planned.job, "batchgate.decision": planned.decision},
-        ) as span:
+    async def _run(self, planned: JobPlanned) -> None:
+        run = self.recorder.state.run
+        with (
+            span_ids.about(span_ids.Subject(run, planned.job)),
+            span_ids.placed("job"),
+            tracer.start_as_current_span(
+                f"job {planned.level}",
+                links=[Link(span_ids.first_span(run, f"D{planned.decision}"))],
+                attributes={
+                    "batchgate.job": planned.job,
+                    "batchgate.decision": planned.decision,
+                    "batchgate.fingerprint": planned.fingerprint,
+                    "batchgate.reserved_node_h": planned.reserved_node_h,
+                },
+            ) as span,
+            span_ids.placed(""),
+        ):
             try:
                 end = await self.flow.execute(self._spec(planned))
             except BaseException:

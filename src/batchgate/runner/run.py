@@ -256,8 +256,7 @@ class Runner:
             planned = self.launcher.plan(decision, chosen)
             if planned is None:
                 return  # its reservation fits once a running job has settled for less
-            cause = self.decider.spans.get(decision)
-            self._start(self.launcher.run(planned, cause=cause))
+            self._start(self.launcher.run(planned))
 
     def _jobs_left(self) -> int:
         limit = self.campaign.spec.stop.jobs

@@ -11,13 +11,15 @@ verdict: it is run again up to the level's own limit, and then `VerifierError` e
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+import contextlib
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import Any, TypeVar
 
 from opentelemetry import trace
 
+from .. import span_ids
 from ..breach import Breach
 from ..campaign import BoundCheck, Campaign, Candidate, Level, Proposal, breaches, unmet
 from ..carrier import environment
@@ -158,7 +160,7 @@ class Judges:
             turn.stage, found = by.name, dict[int, Judgement]()
             left = turn.left(stage)
             for numbers in by.groups(left):
-                timed = (self._timed(by.judge, turn.samples[n - 1]) for n in numbers)
+                timed = (self._timed(by, turn, n) for n in numbers)
                 for number, (judgement, elapsed_s) in zip(
                     numbers, await all_or_none(timed), strict=True
                 ):
@@ -176,9 +178,11 @@ class Judges:
 
         return Check(by.name, check, hard=by.hard)
 
-    async def _timed(self, judge: Judge, sample: Proposal) -> tuple[Judgement, float]:
+    async def _timed(self, by: _Judge, turn: Turn, sample: int) -> tuple[Judgement, float]:
         began = perf_counter()
-        return await judge(sample), perf_counter() - began
+        with _verify_span(by, sample) if by.verifier else contextlib.nullcontext():
+            judgement = await by.judge(turn.samples[sample - 1])
+        return judgement, perf_counter() - began
 
     def _record(
         self, turn: Turn, sample: int, by: _Judge, judgement: Judgement, elapsed_s: float
@@ -246,7 +250,7 @@ class Judges:
         node_h = 0.0
         for tries_left in range(level.retries, -1, -1):
             with tracer.start_as_current_span(
-                f"verify {level.name}", attributes={"batchgate.level": level.name}
+                f"task {level.name}", attributes={"batchgate.level": level.name}
             ) as span:
                 assert level.use is not None
                 end = await self.flow.call(
@@ -275,6 +279,20 @@ class Judges:
                 )
                 self.recorder.record(again)
         raise VerifierError(f"verifier {level.name}: {message[:300]}", level.name, what)
+
+
+@contextlib.contextmanager
+def _verify_span(by: _Judge, sample: int) -> Iterator[None]:
+    """Trace what a verifier does with a sample; its tasks are below."""
+    with (
+        span_ids.placed(span_ids.in_attempt(f"verify {by.name} {sample}")),
+        tracer.start_as_current_span(
+            f"verify {by.name}",
+            attributes={"batchgate.level": by.name, "batchgate.sample": sample},
+        ),
+        span_ids.placed(""),
+    ):
+        yield
 
 
 def _odd(end: TaskEnd) -> tuple[str, str]:
