@@ -14,8 +14,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from typing import Any
 
-from opentelemetry.trace import Link, SpanContext, TraceFlags
+from opentelemetry.trace import Link, Span, SpanContext, TraceFlags, Tracer
 from opentelemetry.util.types import AttributeValue
 
 SLURM_ATTRIBUTES: Mapping[str, str] = {
@@ -121,6 +122,20 @@ def placed(place: str) -> Iterator[None]:
         yield
     finally:
         _PLACE.reset(token)
+
+
+@contextmanager
+def started(tracer: Tracer, name: str, place: str, **options: Any) -> Iterator[Span]:
+    """Start the span of a place; it is current in the block, and ends with it.
+
+    Args:
+        tracer: Starts it.
+        name: Its name.
+        place: Its place in the trace; empty for a random id.
+        options: As of `Tracer.start_as_current_span`.
+    """
+    with placed(place), tracer.start_as_current_span(name, **options) as span, placed(""):
+        yield span
 
 
 def in_attempt(what: str) -> str:

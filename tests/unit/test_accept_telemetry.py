@@ -207,6 +207,7 @@ class TestSpans:
             "flowgentic.accept.attempt": 1,
             "flowgentic.accept.rejected_by": "producer",
             "flowgentic.accept.reason": "garbled",
+            "batchgate.verdicts": ("producer: fail, garbled",),
         }
         assert attributes(second)["flowgentic.accept.rejected_by"] == "part"
         assert len(attributes(second)["flowgentic.accept.reason"].encode()) == 4096
@@ -214,7 +215,10 @@ class TestSpans:
     async def test_an_accepted_attempt_says_nothing_more(self, seen):
         await accept(script(1), checks=[positive])
 
-        assert attributes(seen.attempts[0]) == {"flowgentic.accept.attempt": 1}
+        assert attributes(seen.attempts[0]) == {
+            "flowgentic.accept.attempt": 1,
+            "batchgate.verdicts": ("positive: pass",),
+        }
 
     async def test_a_failure_in_an_attempt_is_told_once(self, seen):
         # S0-63, S0-64, S0-65, S0-70

@@ -24,7 +24,7 @@ Exit codes:
 0  the campaign came to its end: read the summary
 1  failures in a row stopped it: mend what the last lines name, run again
 2  campaign, settings or call are wrong: mend them, nothing was started
-3  suspended by a signal: run the same command again, it goes on
+3  suspended by a signal or the allocation's end: the same command goes on
 4  the record could not be kept or read: free or mend the disk, run again
 5  another runner holds the run directory: wait for it, or end it
 6  the model server or the execution side broke down: see the log it names

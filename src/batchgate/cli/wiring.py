@@ -17,12 +17,13 @@ from ..campaign import Campaign
 from ..errors import ConfigError, LedgerMismatchError, SurrogateError
 from ..events import SegmentOpened
 from ..flow import end_orphans, open_flow
-from ..ledger import Ledger, read
+from ..ledger import Ledger, read, slurm_facts
 from ..producers import Endpoint, ModelServer, VllmProducer, VllmServer
 from ..producers.environment import MODEL, find
 from ..runner import Model, Recorder, Runner, Stop, Tenure
 from ..settings import Settings
 from ..slurm import Allocation, current, job_state
+from ..span_ids import slurm_attributes
 from ..surrogates import propose
 from ..tracing import open_tracing
 from .progress import Progress
@@ -138,7 +139,7 @@ async def run(plan: Plan, progress: Progress) -> Ended:
     server = model_server(plan, progress.say) if plan.ask_model else None
     proposer = model(plan, server) if server is not None else None
     tenure = _tenure(plan.settings, await current(wall_s=plan.settings.wall_s))
-    with Ledger.open(plan.folder / "ledger", run=name) as ledger, _traced(plan, ledger):
+    with Ledger.open(plan.folder / "ledger", run=name) as ledger, _traced(plan, ledger, name):
         recorder = Recorder.of(ledger, progress.observe)
         gone = await _gone(recorder.state.earlier, tenure.allocation)
         if ended := await end_orphans(name, grace_s=plan.settings.grace_s):
@@ -215,15 +216,13 @@ def _told_by_signals(runner: Runner) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _traced(plan: Plan, ledger: Ledger) -> Iterator[None]:
-    resource = {"campaign.name": plan.campaign.spec.campaign.name}
-    for variable, attribute in (
-        ("SLURM_JOB_ID", "slurm.job.id"),
-        ("SLURM_RESTART_COUNT", "slurm.job.restart_count"),
-        ("SLURM_JOB_PARTITION", "slurm.job.partition"),
-    ):
-        if value := os.environ.get(variable):
-            resource[attribute] = value
+def _traced(plan: Plan, ledger: Ledger, run: str) -> Iterator[None]:
+    resource = {
+        "campaign.name": plan.campaign.spec.campaign.name,
+        "service.instance.id": f"{run}/{ledger.path.stem}",
+        "batchgate.run": run,
+        **slurm_attributes(slurm_facts(os.environ)),
+    }
     with open_tracing(
         plan.folder,
         segment=ledger.path.stem,

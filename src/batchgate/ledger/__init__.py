@@ -8,6 +8,6 @@ cannot be trusted (https://www.sqlite.org/faq.html#q5).
 
 from .check import Finding, check_run
 from .reader import Reader, read
-from .writer import Appended, Ledger
+from .writer import Appended, Ledger, slurm_facts
 
-__all__ = ["Appended", "Finding", "Ledger", "Reader", "check_run", "read"]
+__all__ = ["Appended", "Finding", "Ledger", "Reader", "check_run", "read", "slurm_facts"]

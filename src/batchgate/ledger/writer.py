@@ -139,7 +139,7 @@ class Ledger:
                 undo.pop_all()
                 undo.callback(ledger.close)
                 sync_path(folder)
-            ledger._append_opening(reader, run=run, slurm=_slurm_facts(environ))
+            ledger._append_opening(reader, run=run, slurm=slurm_facts(environ))
             undo.pop_all()
         return ledger
 
@@ -308,5 +308,6 @@ def _sync_last(reader: Reader) -> None:
         sync_path(reader.folder / segment_name(reader.segment))
 
 
-def _slurm_facts(environ: Mapping[str, str]) -> dict[str, str]:
+def slurm_facts(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return what Slurm says of the job that this process is in; nothing outside of one."""
     return {name: environ[key] for key, name in _SLURM.items() if key in environ}

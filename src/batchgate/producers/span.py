@@ -45,15 +45,15 @@ def chat_span(model: str, attributes: Mapping[str, AttributeValue | None]) -> It
         attributes: Further attributes; those that are `None` are left out.
     """
     given = {name: value for name, value in attributes.items() if value is not None}
-    with span_ids.placed(span_ids.in_attempt("chat")):
-        span = trace.get_tracer("batchgate.producers").start_span(
-            f"chat {model}",
-            kind=SpanKind.CLIENT,
-            attributes={OPERATION: "chat", PROVIDER: "vllm", OUTPUT_TYPE: "json", **given},
-        )
-    with trace.use_span(
-        span, end_on_exit=True, record_exception=False, set_status_on_exception=False
-    ):
+    with span_ids.started(
+        trace.get_tracer("batchgate.producers"),
+        f"chat {model}",
+        span_ids.in_attempt("chat"),
+        kind=SpanKind.CLIENT,
+        attributes={OPERATION: "chat", PROVIDER: "vllm", OUTPUT_TYPE: "json", **given},
+        record_exception=False,
+        set_status_on_exception=False,
+    ) as span:
         try:
             yield span
         except BaseException as exc:

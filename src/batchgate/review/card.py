@@ -19,12 +19,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from .. import ledger
-from ..campaign import CampaignSpec, Space
+from ..campaign import CampaignSpec
 from ..errors import LedgerError
 from ..events import CheckJudged, Chosen, Entry, RunResumed, RunStarted
 from .estimate import Seen, Share
 from .record import RunRecord
-from .rows import AttemptRow, DecisionRow, candidates_of
+from .rows import AttemptRow, DecisionRow, candidates_of, fingerprint_of
 from .threshold import Measured, Suggestion, suggest
 
 GATE = "gate"
@@ -237,7 +237,7 @@ def _trials(
             for place, candidate in enumerate(
                 candidates_of(attempt.sampled(sample)) if checks else ()
             ):
-                fingerprint = _fingerprint(space, candidate)
+                fingerprint = fingerprint_of(space, candidate)
                 accepted = attempt.outcome == "accepted" and fingerprint in let_through
                 launched = accepted or fingerprint in audits
                 base = _Trial(
@@ -265,14 +265,6 @@ def _trials(
 
 def _audited(decision: DecisionRow) -> list[Chosen]:
     return [c for c in decision.candidates if c.audit_probability]
-
-
-def _fingerprint(space: Space, candidate: Mapping[str, Any]) -> str:
-    # A campaign's own proposal model may let values through that are none of the space's.
-    try:
-        return space.fingerprint(candidate)
-    except (LookupError, TypeError, ValueError):
-        return ""
 
 
 def _kind(check: CheckJudged) -> Literal["check", "soft", "verifier"]:

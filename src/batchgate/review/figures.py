@@ -119,6 +119,19 @@ class AskCount:
 
 
 @dataclass(frozen=True, slots=True)
+class Transition:
+    """What followed when one check, verifier or stage had rejected and the model was asked again.
+
+    Attributes:
+        check: Its name.
+        followed: How the next attempts ended, by the words of `Summary.reasks`.
+    """
+
+    check: str
+    followed: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
 class Best:
     """The best feasible result.
 
@@ -211,6 +224,26 @@ class NodeHours:
 
 
 @dataclass(frozen=True, slots=True)
+class Saved:
+    """An estimate of the node-hours that the gate kept from being spent.
+
+    Attributes:
+        stopped: Different candidates that a check or verifier refused and that never ran.
+        job_node_h: Mean charge of the jobs that did.
+        cost_node_h: What verifiers used to find out.
+    """
+
+    stopped: int
+    job_node_h: float
+    cost_node_h: float
+
+    @property
+    def node_h(self) -> float:
+        """What the refused candidates would have cost, less what refusing them cost."""
+        return self.stopped * self.job_node_h - self.cost_node_h
+
+
+@dataclass(frozen=True, slots=True)
 class Rank:
     """How a verifier ranks an observable that the job measures too.
 
@@ -278,11 +311,14 @@ class Summary:
         asks: How attempts fared, by attempt number.
         reasks: What followed a rejection: `accepted`, `repeated` (the same value again),
             `same_check`, `other_check`, `unjudged` (a failure or an interruption).
+        transitions: The same by the check that had rejected; an attempt that several had
+            rejected counts for each.
         jobs: Jobs by what became of them.
         held: Accepted candidates not launched, by cause.
         best: The best feasible result; `None` without one.
         slots: How busy the slots were.
         node_h: Where the node-hours went.
+        saved: What the gate saved, as an estimate; `None` while no job has ended.
         verifiers: Verifiers beside results.
         failures: Failures by kind and what broke, as `kind: what`.
         warnings: What a reader should know first, most important first.
@@ -303,11 +339,13 @@ class Summary:
     checks: tuple[CheckCount, ...]
     asks: tuple[AskCount, ...]
     reasks: Mapping[str, int]
+    transitions: tuple[Transition, ...]
     jobs: Mapping[str, int]
     held: Mapping[str, int]
     best: Best | None
     slots: SlotUse
     node_h: NodeHours
+    saved: Saved | None
     verifiers: tuple[VerifierCount, ...]
     failures: Mapping[str, int]
     warnings: tuple[str, ...]

@@ -7,7 +7,6 @@ of its own and ends them now, while these stand for what happened before.
 from __future__ import annotations
 
 import base64
-import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, LogsData
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status, TracesData
 
 from ..events import CheckJudged, ProposalMade
+from ..span_ids import identifier
 
 MAX_CHARS = 8192
 """Longest text. One huge span makes a collector refuse the batch it is in."""
@@ -104,6 +104,7 @@ class Trace:
     def __init__(self, run: str, key: str) -> None:
         self._run, self._key = run, key
         self._trace_id = identifier(run, key, size=16)
+        self._answers: dict[str, str] = {}
         self._spans: list[Any] = []
         self._logs: list[Any] = []
 
@@ -132,6 +133,7 @@ class Trace:
 
     def chat(self, attempt: str, start_ns: int, end_ns: int, event: ProposalMade) -> None:
         """Add what an answer of the model took, below an attempt."""
+        self._answers[attempt] = event.response_id
         name = f"chat {event.model}".rstrip()
         span = self.span(name, f"{attempt} chat", start_ns, end_ns, parent=attempt)
         span.kind = Span.SPAN_KIND_CLIENT
@@ -149,9 +151,10 @@ class Trace:
         """Add a verdict to an attempt, and what a verifier took for it."""
         if event.verifier:
             start_ns = at_ns - round(event.elapsed_s * 1e9)
-            place = f"{attempt} {event.check} {len(self._spans)}"
+            place = f"{attempt} verify {event.check} {event.sample}"
             span = self.span(f"verify {event.check}", place, start_ns, at_ns, parent=attempt)
-            self.put(span, {"batchgate.level": event.check, "batchgate.node_h": event.node_h})
+            told = {"batchgate.level": event.check, "batchgate.sample": event.sample}
+            self.put(span, {**told, "batchgate.node_h": event.node_h})
         reasons = () if event.passed else event.reasons or ("rejected",)
         self.verdict(attempt, at_ns, event.check, reasons, score=event.score)
 
@@ -171,6 +174,8 @@ class Trace:
         }
         if reasons:
             told["gen_ai.evaluation.explanation"] = "; ".join(reasons)
+        if answer := self._answers.get(place):
+            told["gen_ai.response.id"] = answer
         if score is not None:
             told["gen_ai.evaluation.score.value"] = score
         self._logs.append(
@@ -190,11 +195,6 @@ class Trace:
 
     def _id(self, place: str) -> bytes:
         return identifier(self._run, self._key, place, size=8)
-
-
-def identifier(*parts: str, size: int) -> bytes:
-    """Return the id of what these parts name, of `size` bytes: the start of their SHA-256."""
-    return hashlib.sha256(json.dumps(parts).encode()).digest()[:size]
 
 
 def _attributes(values: Attributes) -> list[Any]:

@@ -62,6 +62,7 @@ from .rows import (
     QuestionRow,
     ServerRow,
     candidates_of,
+    fingerprint_of,
 )
 
 
@@ -403,7 +404,7 @@ def _judged(
     attempt: AttemptRow, check: CheckJudged, results: Mapping[str, JobRow], space: Space
 ) -> Iterator[PairRow]:
     for place, candidate in enumerate(candidates_of(attempt.sampled(check.sample))):
-        fingerprint = _fingerprint(space, candidate)
+        fingerprint = fingerprint_of(space, candidate)
         measured = check.observables[place] if place < len(check.observables) else {}
         result = results.get(fingerprint)
         yield PairRow(
@@ -416,11 +417,3 @@ def _judged(
             good=None if result is None else result.feasible,
             values={} if result is None else result.values or {},
         )
-
-
-def _fingerprint(space: Space, candidate: Mapping[str, Any]) -> str:
-    # A campaign's own proposal model may let values through that are none of the space's.
-    try:
-        return space.fingerprint(candidate)
-    except (KeyError, TypeError, ValueError):
-        return ""

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from ..campaign import Value
+from ..campaign import Space, Value
 from ..events import Action, CheckJudged, Chosen, Disposition, FailureKind, HoldCause, Plain
 from ..job import End, JobState
 
@@ -103,6 +103,15 @@ def candidates_of(proposal: Plain) -> tuple[Mapping[str, Any], ...]:
     if not isinstance(found, (list, tuple)):
         return ()
     return tuple(candidate for candidate in found if isinstance(candidate, Mapping))
+
+
+def fingerprint_of(space: Space, candidate: Mapping[str, Any]) -> str:
+    """Return a candidate's identity; empty when it has none in this space."""
+    # A campaign's own proposal model may let values through that are none of the space's.
+    try:
+        return space.fingerprint(candidate)
+    except (LookupError, TypeError, ValueError):
+        return ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,8 +21,10 @@ from .figures import (
     NodeHours,
     Rank,
     ReasonCount,
+    Saved,
     SlotUse,
     Summary,
+    Transition,
     VerifierCount,
 )
 from .occupancy import Occupancy
@@ -63,11 +65,13 @@ def summarise(record: RunRecord) -> Summary:
         checks=(*_stages(attempts), *_checks(attempts)),
         asks=tuple(_asks(attempts)),
         reasks=reasks,
+        transitions=tuple(_transitions(record.decisions)),
         jobs=_counts(job.outcome for job in record.jobs),
         held=_counts(held.cause for held in record.held),
         best=_best(record),
         slots=slots,
         node_h=_node_hours(record),
+        saved=_saved(record),
         verifiers=verifiers,
         failures=_counts(f"{f.kind}: {f.what}" for f in record.failures),
         warnings=tuple(_warnings(ending, verifiers, reasks, slots)),
@@ -166,15 +170,27 @@ def _asks(attempts: Sequence[AttemptRow]) -> Iterator[AskCount]:
 
 
 def _reasks(decisions: Iterable[DecisionRow]) -> dict[str, int]:
-    return _counts(
-        _followed(one, other)
-        for decision in decisions
-        for one, other in pairwise(decision.attempts)
-        if one.outcome == "rejected"
-    )
+    return _counts(followed(one, other) for one, other in _asked_again(decisions))
 
 
-def _followed(one: AttemptRow, other: AttemptRow) -> str:
+def _transitions(decisions: Iterable[DecisionRow]) -> Iterator[Transition]:
+    by_check: defaultdict[str, list[str]] = defaultdict(list)
+    for one, other in _asked_again(decisions):
+        for check in dict.fromkeys(one.rejected_by):
+            by_check[check].append(followed(one, other))
+    for check, found in sorted(by_check.items(), key=lambda item: (-len(item[1]), item[0])):
+        yield Transition(check, _counts(found))
+
+
+def _asked_again(decisions: Iterable[DecisionRow]) -> Iterator[tuple[AttemptRow, AttemptRow]]:
+    for decision in decisions:
+        for one, other in pairwise(decision.attempts):
+            if one.outcome == "rejected":
+                yield one, other
+
+
+def followed(one: AttemptRow, other: AttemptRow) -> str:
+    """Say how an attempt ended that followed a rejected one; see `Summary.reasks`."""
     if other.outcome == "accepted":
         return "accepted"
     if other.outcome != "rejected":
@@ -243,6 +259,24 @@ def _node_hours(record: RunRecord) -> NodeHours:
         by_outcome={word: math.fsum(by_outcome[word]) for word in sorted(by_outcome)},
         model=math.fsum(by_source["model"]),
         surrogate=math.fsum(by_source["surrogate"]),
+    )
+
+
+def _saved(record: RunRecord) -> Saved | None:
+    ended = [job for job in record.jobs if job.settled_at is not None]
+    if not ended:
+        return None
+    refused = {
+        fingerprint
+        for attempt in record.attempts
+        for check in attempt.checks
+        if check.hard
+        for fingerprint in check.refused
+    }
+    return Saved(
+        stopped=len(refused - {job.fingerprint for job in record.jobs}),
+        job_node_h=math.fsum(job.charged_node_h for job in ended) / len(ended),
+        cost_node_h=record.state.verifier_node_h,
     )
 
 

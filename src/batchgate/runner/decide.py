@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any
@@ -149,11 +149,14 @@ class Decider:
             count: Candidates wanted.
             cause: Why the producer's were not taken.
         """
-        if number not in self.recorder.state.decisions:
+        begun = number in self.recorder.state.decisions
+        if not begun:
             self.recorder.record(DecisionOpened(decision=number, source="surrogate"))
-        turn = Turn(number, attempt=self.recorder.state.decisions[number].spent)
+        decision = self.recorder.state.decisions[number]
+        turn = Turn(number, attempt=decision.spent)
         try:
-            batch = await self._traced_batch(turn, count, cause=cause)
+            with self._own_span(turn, begun, cause, asked=decision.source == "producer"):
+                batch = await self._batch(turn, count)
         except SurrogateError as exc:
             self._fail("surrogate", "exhausted", exc, turn)
             self._close(turn, "failed", cause="surrogate")
@@ -272,27 +275,25 @@ class Decider:
             attributes={"batchgate.decision": turn.decision, "batchgate.life": state.lives},
         )
 
-    async def _traced_batch(self, turn: Turn, count: int, *, cause: str) -> Proposal:
-        """Ask the surrogate of its own accord: a decision of which `accept` knows nothing."""
+    @contextlib.contextmanager
+    def _own_span(self, turn: Turn, begun: bool, cause: str, *, asked: bool) -> Iterator[None]:
+        """Trace a decision that no producer was asked for, so that `accept` knows nothing of it."""
+        if asked:
+            yield
+            return
         name = self.campaign.spec.campaign.name
-        with (
-            span_ids.about(self._subject(turn, begun=turn.attempt > 0)) as subject,
-            span_ids.placed(subject.root),
-            tracer.start_as_current_span(
-                f"accept {name}",
-                attributes={
-                    "flowgentic.accept.name": name,
-                    "flowgentic.accept.attempts.used": 0,
-                    "batchgate.cause": cause,
-                    **subject.attributes,
-                },
-                links=subject.links(),
-            ) as span,
-            span_ids.placed(""),
-        ):
-            batch = await self._batch(turn, count)
-            span.set_attribute("flowgentic.accept.disposition", "fallback")
-            return batch
+        with span_ids.about(self._subject(turn, begun=begun)) as subject:
+            told = {
+                "flowgentic.accept.name": name,
+                "flowgentic.accept.attempts.used": 0,
+                "batchgate.cause": cause,
+                **subject.attributes,
+            }
+            with span_ids.started(
+                tracer, f"accept {name}", subject.root, attributes=told, links=subject.links()
+            ) as span:
+                yield
+                span.set_attribute("flowgentic.accept.disposition", "fallback")
 
     async def _batch(self, turn: Turn, count: int) -> Proposal:
         """Ask the surrogate; one at a time, so that no two batches hold twins."""

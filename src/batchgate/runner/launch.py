@@ -144,9 +144,10 @@ class Launcher:
         run = self.recorder.state.run
         with (
             span_ids.about(span_ids.Subject(run, planned.job)),
-            span_ids.placed("job"),
-            tracer.start_as_current_span(
+            span_ids.started(
+                tracer,
                 f"job {planned.level}",
+                "job",
                 links=[Link(span_ids.first_span(run, f"D{planned.decision}"))],
                 attributes={
                     "batchgate.job": planned.job,
@@ -155,7 +156,6 @@ class Launcher:
                     "batchgate.reserved_node_h": planned.reserved_node_h,
                 },
             ) as span,
-            span_ids.placed(""),
         ):
             try:
                 end = await self.flow.execute(self._spec(planned))

@@ -11,13 +11,14 @@ verdict: it is run again up to the level's own limit, and then `VerifierError` e
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import Any, TypeVar
 
 from opentelemetry import trace
+from opentelemetry.trace import Span
 
 from .. import span_ids
 from ..breach import Breach
@@ -180,7 +181,7 @@ class Judges:
 
     async def _timed(self, by: _Judge, turn: Turn, sample: int) -> tuple[Judgement, float]:
         began = perf_counter()
-        with _verify_span(by, sample) if by.verifier else contextlib.nullcontext():
+        with _verify_span(by, sample) if by.verifier else nullcontext():
             judgement = await by.judge(turn.samples[sample - 1])
         return judgement, perf_counter() - began
 
@@ -281,18 +282,14 @@ class Judges:
         raise VerifierError(f"verifier {level.name}: {message[:300]}", level.name, what)
 
 
-@contextlib.contextmanager
-def _verify_span(by: _Judge, sample: int) -> Iterator[None]:
+def _verify_span(by: _Judge, sample: int) -> AbstractContextManager[Span]:
     """Trace what a verifier does with a sample; its tasks are below."""
-    with (
-        span_ids.placed(span_ids.in_attempt(f"verify {by.name} {sample}")),
-        tracer.start_as_current_span(
-            f"verify {by.name}",
-            attributes={"batchgate.level": by.name, "batchgate.sample": sample},
-        ),
-        span_ids.placed(""),
-    ):
-        yield
+    return span_ids.started(
+        tracer,
+        f"verify {by.name}",
+        span_ids.in_attempt(f"verify {by.name} {sample}"),
+        attributes={"batchgate.level": by.name, "batchgate.sample": sample},
+    )
 
 
 def _odd(end: TaskEnd) -> tuple[str, str]:
