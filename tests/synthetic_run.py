@@ -2,34 +2,40 @@
 
 Branin's function stands for the expensive job, a blurred one for the verifier. The model errs,
 repeats itself and is sometimes down; jobs time out, crash and return rubbish; the first runner is
-killed, the second suspended, the third finishes.
+killed, the second suspended, the third finishes. With `everything` there are also allocations,
+several samples of an answer, audits, results that run again, and what waits for a person.
 """
 
 from __future__ import annotations
 
 import math
 import random
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from batchgate.campaign import CampaignSpec
 from batchgate.events import (
+    AllocationSeen,
     AttemptStarted,
     CandidateHeld,
     CheckJudged,
     Chosen,
     DecisionMade,
     DecisionOpened,
+    DecisionParked,
     Disposition,
     Entry,
     Event,
     FailureRecorded,
     JobEnded,
     JobPlanned,
+    ParkedResolved,
     ProposalMade,
     ProposalRejected,
     ResultAccepted,
+    ResultParked,
     ResultRejected,
     RunResumed,
     RunStarted,
@@ -46,6 +52,26 @@ from batchgate.state import State
 
 START_AT = 1_780_000_000.0
 MODEL = "Qwen/Qwen3-4B-Instruct"
+CORNER = {"x1": -5.0, "x2": 15.0}
+EVERYTHING: dict[str, Any] = {
+    "level": [
+        {
+            "name": "coarse",
+            "use": "campaign:coarse",
+            "timeout_s": 20,
+            "accept": {"y": ["LESS_THAN", 60]},
+        },
+        {
+            "name": "fine",
+            "use": "campaign:fine",
+            "timeout_s": 600,
+            "accept": {"residual": ["LESS_THAN", 0.002]},
+            "again": [{"mesh": 2}],
+        },
+    ],
+    "audit": {"share": 0.25, "node_h": 5},
+}
+"""What a campaign with everything has besides; see `Night`."""
 
 
 def spec(**changes: Any) -> CampaignSpec:
@@ -133,33 +159,54 @@ class Night:
     seed: int = 1
     decisions: int = 60
     slots: int = 3
+    everything: bool = False
     entries: list[Entry] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.random = random.Random(self.seed)
-        self.spec = spec()
+        self.turns: Counter[str] = Counter()
+        self.spec = spec(**EVERYTHING) if self.everything else spec()
         self.timeline: list[tuple[float, Event]] = []
         self.free = [START_AT + 95.0] * self.slots
         self.decision = self.jobs = self.batch = 0
         self.launched: set[str] = set()
+        self.rerun: set[str] = set()
         share = self.decisions // 3
         self._live(1, START_AT, decisions=share)
         killed_at = self._cut()
         self._live(2, killed_at + 240, decisions=share)
-        at = self._end(RunSuspended(reason="SIGUSR1: 120 s before the end of the allocation"))
+        reason = "SIGUSR1: 120 s before the end of the allocation"
+        at = self._end(RunSuspended(reason=reason, requeued=self.everything))
         self._live(3, at + 900, decisions=self.decisions - 2 * share)
         self._end(RunStopped(rule="jobs", reason=f"{self.jobs} jobs ended"))
+
+    def _turn(self, what: str, every: int) -> bool:
+        """Whether it is the turn of something that only a night with `everything` has."""
+        self.turns[what] += 1
+        return self.everything and self.turns[what] % every == 1
 
     # --- lives
 
     def _live(self, life: int, at: float, *, decisions: int) -> None:
         self._note(at, opened(life))
         if life == 1:
-            self._note(at + 1, started(slots=self.slots))
+            changes = EVERYTHING if self.everything else {}
+            self._note(at + 1, started(slots=self.slots, **changes))
         else:
             self._note(at + 1, RunResumed(version="0.1.0", slots=self.slots, producer="vllm"))
+        if self.everything:
+            held = tuple(f"node{number:02d}" for number in range(1, self.slots + 2))
+            seen = AllocationSeen(
+                nodes=held,
+                started_at=at - 25,
+                ends_at=at + 3600,
+                job_id="98123",
+                restart_count=life - 1,
+            )
+            self._note(at + 0.5, seen)
         ready_at = at + 95
-        self._note(ready_at, ServerStarted(model=MODEL, elapsed_s=92.4))
+        nodes = float(self.everything)
+        self._note(ready_at, ServerStarted(model=MODEL, elapsed_s=92.4, nodes=nodes))
         self.free = [ready_at] * self.slots
         self._take_up(at + 2)
         decide_at = ready_at
@@ -237,13 +284,31 @@ class Night:
                 return self._producer_fails(number, attempt, at)
             at, last, passed = self._attempt(number, attempt, at, last)
             if passed:
-                made = self._made(number, "accepted", [last], attempts=attempt)
+                made = self._made(number, "accepted", [last], attempts=attempt, sample=self.sample)
                 self._note(at + 0.1, made)
                 self._run(number, made.candidates, at + 0.2)
                 return at + 0.3
-        made = self._fallback(number, at + 0.1, "rejected", spent=3)
+        if self._turn("person", 2):
+            self._ask_a_person(number, at + 0.1)
+            return at + 0.2
+        made = self._fallback(number, at + 0.1, "rejected", spent=3, rejected=last)
         self._run(number, made.candidates, at + 1)
         return at + 1.1
+
+    def _ask_a_person(self, number: int, at: float) -> None:
+        """Park a decision, which a person accepts, or refuses, or has not looked at yet."""
+        self._note(at, DecisionParked(decision=number, expires_at=at + 7200))
+        fate, at = self.turns["person"] // 2 % 3, at + 40
+        how: dict[str, Any] = {"what": f"D{number}", "by": "ada", "answered_at": at - 4}
+        if fate == 0:
+            point = self._point(good=1)
+            self._note(at, ParkedResolved(**how, action="accept", reason="the disc is too tight"))
+            made = self._made(number, "accepted", [point], attempts=3, cause="person")
+            self._note(at + 0.1, made)
+            self._run(number, made.candidates, at + 0.2)
+        elif fate == 1:
+            self._note(at, ParkedResolved(**how, action="reject", reason="out of our reach"))
+            self._note(at + 0.1, self._made(number, "refused", [], attempts=3, cause="person"))
 
     def _producer_fails(self, number: int, attempt: int, at: float) -> float:
         at += 60
@@ -280,9 +345,16 @@ class Night:
             "rationale": f"The minima lie in valleys; x1 near {candidate['x1']} is one of them.",
             "candidates": [candidate],
         }
+        # Of two samples, the second one is judged after the first one was rejected.
+        self.sample = 2 if self._turn("samples", 7) else 1
+        others: tuple[Any, ...] = ()
+        if self.sample == 2:
+            others = (proposal,)
+            proposal = {"rationale": "The corner looks promising.", "candidates": [CORNER]}
         made = ProposalMade(
             **where,
             proposal=proposal,
+            others=others,
             response_id=f"chatcmpl-{number}-{attempt}",
             model=MODEL,
             temperature=0.7 + 0.25 * (attempt - 1),
@@ -291,6 +363,15 @@ class Night:
             elapsed_s=answer_s,
         )
         self._note(at, made)
+        if others:
+            refused = (self.spec.space.fingerprint(CORNER),)
+            far = "the point lies 14.58 from the centre, at most 9"
+            self._note(
+                at + 0.01,
+                CheckJudged(**where, check="disc", passed=False, reasons=(far,), refused=refused),
+            )
+            where["sample"] = 2
+            at += 0.02
         for verdict in self._verdicts(where, candidate):
             at += verdict.elapsed_s + 0.01
             self._note(at, verdict)
@@ -302,7 +383,19 @@ class Night:
         x1, x2 = candidate["x1"], candidate["x2"]
         far = math.hypot(x1 - 2.5, x2 - 7.5)
         reasons = () if far < 9 else (f"the point lies {far:.2f} from the centre, at most 9",)
-        yield CheckJudged(**where, check="disc", passed=far < 9, reasons=reasons, elapsed_s=0.001)
+        fingerprint = self.spec.space.fingerprint(candidate)
+
+        def refused(*, passed: bool) -> tuple[str, ...]:
+            return () if passed or not self.everything else (fingerprint,)
+
+        yield CheckJudged(
+            **where,
+            check="disc",
+            passed=far < 9,
+            reasons=reasons,
+            refused=refused(passed=far < 9),
+            elapsed_s=0.001,
+        )
         near = [
             f"{name}={value:.3f} is closer than 0.5 to its bound {bound}"
             for name, value, bounds in (("x1", x1, (-5, 10)), ("x2", x2, (0, 15)))
@@ -310,10 +403,14 @@ class Night:
             if abs(value - bound) < 0.5
         ]
         yield CheckJudged(
-            **where, check="spacing", passed=not near, reasons=tuple(near), elapsed_s=0.002
+            **where,
+            check="spacing",
+            passed=not near,
+            reasons=tuple(near),
+            refused=refused(passed=not near),
+            elapsed_s=0.002,
         )
         blurred = round(branin(x1, x2, blur=0.5) + self.random.gauss(0, 4), 4)
-        fingerprint = self.spec.space.fingerprint(candidate)
         good = blurred < 60
         yield CheckJudged(
             **where,
@@ -333,10 +430,22 @@ class Night:
         made = self._fallback(self.decision, at + 0.1, "idle", spent=0)
         self._run(self.decision, made.candidates, at + 0.9)
 
-    def _fallback(self, number: int, at: float, cause: str, *, spent: int) -> DecisionMade:
+    def _fallback(
+        self,
+        number: int,
+        at: float,
+        cause: str,
+        *,
+        spent: int,
+        rejected: dict[str, float] | None = None,
+    ) -> DecisionMade:
         asked = SurrogateAsked(batch=self.batch, observations=0, candidates=1, elapsed_s=0.4)
         self._note(at, asked)
         made = self._made(number, "fallback", [self._point(good=0.7)], attempts=spent, cause=cause)
+        if rejected and self.everything:
+            audit = chosen(**rejected).model_copy(update={"audit_probability": 0.25})
+            if audit.fingerprint not in self.launched:
+                made = made.model_copy(update={"candidates": (*made.candidates, audit)})
         self._note(at + 0.5, made)
         self.batch += 1
         return made
@@ -349,11 +458,13 @@ class Night:
         *,
         attempts: int,
         cause: str = "",
+        sample: int = 1,
     ) -> DecisionMade:
         return DecisionMade(
             decision=number,
             disposition=disposition,
             attempts=attempts,
+            sample=sample,
             candidates=tuple(chosen(**point) for point in points),
             cause=cause,
             batch=self.batch if disposition == "fallback" else None,
@@ -388,7 +499,9 @@ class Night:
             else:
                 self._launch(decision, one.candidate, at)
 
-    def _launch(self, decision: int, candidate: Any, at: float, *, attempt: int = 1) -> None:
+    def _launch(
+        self, decision: int, candidate: Any, at: float, *, attempt: int = 1, rerun: int = 0
+    ) -> None:
         self.jobs += 1
         job = f"j{self.jobs:04d}"
         self.launched.add(self.spec.space.fingerprint(candidate))
@@ -402,6 +515,7 @@ class Night:
             candidate=candidate,
             level="fine",
             attempt=attempt,
+            rerun=rerun,
             reserved_node_h=600 / 3600,
             walltime_s=600,
         )
@@ -421,12 +535,37 @@ class Night:
         end_at = at + 0.3 + length_s
         times |= {"ended_at": end_at, "charged_node_h": length_s / 3600}
         self._note(end_at + 0.1, JobEnded(job=job, **how, **times))
-        if how["state"] is JobState.COMPLETED:
+        doubtful = how["state"] is JobState.COMPLETED and self._doubtful(plan, end_at + 0.2)
+        if doubtful:
+            pass
+        elif how["state"] is JobState.COMPLETED:
             self._result(job, candidate, end_at + 0.2)
         else:
             what = str(how["end"])
             self._note(end_at + 0.2, FailureRecorded(kind="job", what=what, message=how["error"]))
         self.free[slot] = end_at
+        if doubtful and plan.fingerprint in self.rerun:
+            self._launch(decision, candidate, end_at + 0.3, attempt=attempt + 1, rerun=1)
+
+    def _doubtful(self, plan: JobPlanned, at: float) -> bool:
+        """Now and then, run a job again with a finer mesh, or ask a person about its result."""
+        if plan.rerun or not self._turn("doubt", 6):
+            return False
+        what: dict[str, Any] = {"job": plan.job, "fingerprint": plan.fingerprint}
+        what |= {"reasons": ("residual is 0.0031, must be below 0.002",)}
+        what |= {"values": {"y": 12.5, "residual": 0.0031}}
+        if self._turn("rerun", 2):
+            self.rerun.add(plan.fingerprint)
+            self._note(at, ResultRejected(**what, again=True))
+            return True
+        self._note(at, ResultParked(**what, expires_at=at + 7200))
+        if self._turn("answer", 2):
+            self._note(
+                at + 90,
+                ParkedResolved(what=plan.job, action="accept", by="ada", answered_at=at + 86),
+            )
+            self._result(plan.job, plan.candidate, at + 91)
+        return True
 
     def _result(self, job: str, candidate: Any, at: float) -> None:
         fingerprint = self.spec.space.fingerprint(candidate)
@@ -456,9 +595,11 @@ class Night:
         self.timeline = []
 
 
-def night(*, seed: int = 1, decisions: int = 60, slots: int = 3) -> list[Entry]:
+def night(
+    *, seed: int = 1, decisions: int = 60, slots: int = 3, everything: bool = False
+) -> list[Entry]:
     """Return the entries of a whole run."""
-    return Night(seed=seed, decisions=decisions, slots=slots).entries
+    return Night(seed=seed, decisions=decisions, slots=slots, everything=everything).entries
 
 
 EVIL = (

@@ -28,6 +28,7 @@ pytestmark = [
     pytest.mark.timeout(400),
 ]
 
+HALF = "--sbatch=--cpus-per-task=2"
 SMALL = ("--time", "0:10:00", "--signal-s", "30")
 
 
@@ -85,8 +86,8 @@ def billed_node_s(cluster: Cluster, job: str) -> int:
 def test_a_campaign_of_three_lives_runs_every_job_once(
     cluster: Cluster, tmp_path: Path, jobs_on: str
 ) -> None:
-    night = Night.make(tmp_path, jobs=14, pause_s=1.5)
-    job = submit(cluster, night, "--sbatch=--cpus-per-task=2", BATCHGATE_JOBS_ON=jobs_on)
+    night = Night.make(tmp_path, jobs=12, pause_s=1.5)
+    job = submit(cluster, night, HALF, BATCHGATE_JOBS_ON=jobs_on)
     for life in (1, 2):
         cluster.wait_for(job, "RUNNING")
         wanted = results(night) + random.randint(1, 4)
@@ -108,7 +109,7 @@ def test_a_campaign_of_three_lives_runs_every_job_once(
     assert all(s.requeued for s in night.events(RunSuspended))
     assert night.lives == 3
     assert [s.restart_count for s in night.events(AllocationSeen)] == [0, 1, 2]
-    night.assert_each_finished_once(14)
+    night.assert_each_finished_once(12)
     assert {e.end for e in night.events(JobEnded)} == {End.COMPLETED}  # the drain let them end
     assert check_run(night.folder) == []
     told = hours(night)
@@ -122,10 +123,11 @@ def test_the_end_of_the_allocation_is_seen_without_a_signal_and_a_stubborn_job_i
     cluster: Cluster, tmp_path: Path
 ) -> None:
     night = Night.make(tmp_path, jobs=2, stubborn="until told", walltime_s=100)
-    job = submit(cluster, night, "--sbatch=--cpus-per-task=2", BATCHGATE_JOBS_ON="srun")
+    silent = "--sbatch=--signal=B:WINCH@1"  # it says nothing to the runner
+    job = submit(cluster, night, HALF, silent, BATCHGATE_JOBS_ON="srun")
     until(lambda: sum(night.said("began").values()) == 2, within_s=90, what="two jobs")
 
-    cluster.end_in(job, 45)  # before their walltime, and they ignore TERM
+    cluster.end_in(job, 40)  # before their walltime, and they ignore TERM
     is_suspended(night)
     night.log.with_name("jobs.log.tame").touch()
     cluster.wait_for(job, "PENDING", within_s=60)
@@ -133,6 +135,9 @@ def test_the_end_of_the_allocation_is_seen_without_a_signal_and_a_stubborn_job_i
     cluster.start_now(job)
     cluster.wait_for(job, "COMPLETED", within_s=120)
 
+    (suspended,) = night.events(RunSuspended)
+    assert suspended.reason == "the allocation ends before another job could"
+    assert suspended.requeued
     first, second = night.events(JobEnded)[:2]
     assert (first.end, second.end) == (End.CANCELED, End.CANCELED)
     assert first.again
@@ -144,19 +149,19 @@ def test_the_end_of_the_allocation_is_seen_without_a_signal_and_a_stubborn_job_i
 def test_a_cancelled_job_leaves_a_run_that_another_one_finishes(
     cluster: Cluster, tmp_path: Path
 ) -> None:
-    night = Night.make(tmp_path, jobs=8, pause_s=1.5)
-    first = submit(cluster, night, "--sbatch=--cpus-per-task=2", BATCHGATE_JOBS_ON="srun")
+    night = Night.make(tmp_path, jobs=5, pause_s=1.5)
+    first = submit(cluster, night, HALF, BATCHGATE_JOBS_ON="srun")
     has_results(night, 2)
     call("scancel", first)
     is_suspended(night)
     cluster.wait_for(first, "CANCELLED")
 
-    second = submit(cluster, night, "--sbatch=--cpus-per-task=2", BATCHGATE_JOBS_ON="srun")
+    second = submit(cluster, night, HALF, BATCHGATE_JOBS_ON="srun")
     cluster.wait_for(second, "COMPLETED", within_s=120)
 
     (suspended,) = night.events(RunSuspended)
     assert (suspended.reason, suspended.requeued) == ("SIGTERM", False)
-    night.assert_each_finished_once(8)
+    night.assert_each_finished_once(5)
     assert set(hours(night)["slurm_node_h"]) == {first, second}
     assert check_run(night.folder) == []
 
@@ -194,6 +199,9 @@ def test_a_runner_killed_in_its_allocation_is_followed_and_its_steps_are_ended(
     lost = [e for e in night.events(JobEnded) if e.state is JobState.LOST]
     assert all(e.end is End.ORPHANED and e.again for e in lost)
     assert check_run(night.folder) == []
+    steps = call("squeue", "--steps", "--noheader", "-j", allocation, "-o", "%i").split()
+    assert [step for step in steps if not step.endswith((".batch", ".extern"))] == []
+    assert find_orphans(night.name) == []
 
 
 def test_a_node_that_dies_costs_its_jobs_a_rerun_and_nothing_else(
@@ -231,9 +239,10 @@ def test_a_controller_that_is_silent_for_half_a_minute_changes_nothing(
 
 
 def test_without_accounting_the_ledgers_own_hours_stand_and_it_says_so(
-    allocation: str, night: Night, tmp_path: Path
+    allocation: str, tmp_path: Path
 ) -> None:
-    assert night.start("--slots", "4").wait(120) == 0
+    night = Night.make(tmp_path / "night", jobs=2, pause_s=0.5)
+    assert night.start().wait(120) == 0
     off = tmp_path / "slurm.conf"
     off.write_text(
         CONF.read_text().replace(
@@ -250,13 +259,3 @@ def test_without_accounting_the_ledgers_own_hours_stand_and_it_says_so(
     assert f"accounting says nothing of job {allocation}: the ledger's own numbers" in told.output
     assert hours(night, **variables)["slurm_node_h"] == {allocation: None}
     assert hours(night, **variables)["billed_node_h"] > 0
-
-
-def test_nothing_is_left_running_after_a_night(allocation: str, night: Night) -> None:
-    assert night.start("--slots", "4", BATCHGATE_JOBS_ON="srun").wait(120) == 0
-
-    steps = call("squeue", "--steps", "--noheader", "-j", allocation, "-o", "%i").split()
-    assert [step for step in steps if not step.endswith((".batch", ".extern"))] == []
-    run = night.events(RunStopped)
-    assert len(run) == 1
-    assert find_orphans(night.name) == []

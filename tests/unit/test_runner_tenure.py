@@ -117,6 +117,27 @@ async def test_a_warning_lets_running_jobs_end_and_launches_none(tmp_path: Path)
         assert len(recorder.state.jobs) == 1
 
 
+@pytest.mark.parametrize(("left_s", "requeued"), [(1000, False), (-1, True)])
+async def test_a_job_that_was_cancelled_while_it_drained_is_not_requeued_before_its_end(
+    tmp_path: Path, left_s: float, *, requeued: bool
+) -> None:
+    with Ledger.open(tmp_path / "ledger", run="test") as ledger:
+        recorder = Recorder.of(ledger)
+        tenure = Tenure(allocation(left_s=1000), requeue=True)
+        flow = InlineFlow(delay_s=30)
+        runner = Runner(campaign(tmp_path / "c"), recorder, flow, tmp_path, tenure=tenure)
+        task = asyncio.create_task(runner.run())
+        while not recorder.state.running:
+            await asyncio.sleep(0.01)
+        runner.drain("SIGUSR1")
+        tenure.allocation = allocation(left_s=left_s)
+
+        runner.suspend("SIGTERM")
+
+        assert await task is None
+        assert runner.requeues is requeued
+
+
 async def test_what_cannot_end_in_time_is_ended_and_runs_again(tmp_path: Path) -> None:
     flow = InlineFlow(delay_s=30)
     tmp_path.mkdir(exist_ok=True)

@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
 from ..campaign import Constraint
-from ..campaign.constraint import finite
 from . import text
 from .record import RunRecord
 from .rows import AttemptRow, DecisionRow, JobRow
 from .stats import masked
-from .summary import followed
+from .summary import followed, number
 
 SPOTS = 4
 """Places that are named for each rule."""
@@ -75,9 +74,10 @@ def _waiting(record: RunRecord) -> Iterator[Spot]:
 
 
 def _wrongly_accepted(record: RunRecord) -> Iterator[Spot]:
+    last = {job.fingerprint: job for job in record.jobs}  # of those that ran again
     yield from _dearest(
         job
-        for job in record.jobs
+        for job in last.values()
         if job.source == "model" and not job.audited and job.outcome in {"infeasible", "invalid"}
     )
 
@@ -130,29 +130,36 @@ def _near_a_limit(record: RunRecord) -> Iterator[Spot]:
         if attempt.outcome == "accepted"
         for check in attempt.checks
         for measured in (check.observables if check.sample == attempt.sample else ())
-        if isinstance(measured, dict)
+        if isinstance(measured, Mapping)
         for name, constraint in limits.get(check.check, {}).items()
-        for distance, told in _distance(name, measured.get(name), constraint)
+        if (value := number(measured.get(name))) is not None
+        for distance, told in _distance(name, value, constraint)
     ]
     yield from (spot for _, spot in sorted(found, key=lambda item: item[0]))
 
 
-def _distance(name: str, value: object, constraint: Constraint) -> Iterator[tuple[float, str]]:
+def _distance(name: str, value: float, constraint: Constraint) -> Iterator[tuple[float, str]]:
     for bound in constraint.bounds:
-        if finite(value) and bound and abs(value - bound) <= NEAR * abs(bound):  # type: ignore[operator]
-            distance = abs(value - bound) / abs(bound)  # type: ignore[operator]
+        if bound and (distance := abs(value - bound) / abs(bound)) <= NEAR:
             yield distance, f"{name} is {value:.6g}, the limit is {bound:g}"
 
 
 def _rare(record: RunRecord) -> Iterator[Spot]:
     told = [
-        (masked(reason), Spot(attempt.decision, attempt.number, f"{check}: {reason}"))
+        (masked(reason), Spot(attempt.decision, attempt.number, f"{name}: {reason}"))
         for attempt in record.attempts
-        if attempt.outcome == "rejected"
-        for check, reason in zip(attempt.rejected_by, attempt.reasons, strict=False)
+        for name, reason in _objections(attempt)
     ]
     counts = Counter(template for template, _ in told)
     yield from (spot for template, spot in told if counts[template] == 1)
+
+
+def _objections(attempt: AttemptRow) -> Iterator[tuple[str, str]]:
+    if not attempt.checks:
+        yield from ((stage, reason) for stage in attempt.rejected_by for reason in attempt.reasons)
+    for check in attempt.checks:
+        if check.hard and not check.passed:
+            yield from ((check.check, reason) for reason in check.reasons)
 
 
 def _repeated(record: RunRecord) -> Iterator[Spot]:

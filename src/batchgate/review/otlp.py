@@ -16,12 +16,17 @@ from google.protobuf.json_format import MessageToDict
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue, KeyValue
 from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, LogsData
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status, TracesData
+from opentelemetry.trace import SpanContext
 
 from ..events import CheckJudged, ProposalMade
 from ..span_ids import identifier
 
 MAX_CHARS = 8192
 """Longest text. One huge span makes a collector refuse the batch it is in."""
+MAX_VERDICTS = 32
+"""Verdicts told on an attempt's span; all of them are events."""
+MAX_VERDICT_CHARS = 200
+"""Longest of those."""
 BATCH_BYTES = 1 << 20
 """Size from which on a request is sent; collectors take 4 MB at least."""
 EVALUATION = "gen_ai.evaluation.result"
@@ -125,6 +130,10 @@ class Trace:
     def put(self, span: Any, attributes: Attributes) -> None:
         """Add attributes to a span."""
         span.attributes.extend(_attributes(attributes))
+
+    def link(self, span: Any, to: SpanContext) -> None:
+        """Link a span to one of another trace, or of an earlier life."""
+        span.links.add(trace_id=to.trace_id.to_bytes(16), span_id=to.span_id.to_bytes(8))
 
     def fail(self, span: Any, what: str) -> None:
         """Say that something broke in a span, or was never finished."""

@@ -1,9 +1,10 @@
 """A run's ledger as OpenTelemetry spans and events, the same ones at every call.
 
-A decision is a trace: `accept`, its attempts, what the model and the verifiers took. A job is a
-trace of its own, linked to the decision that let it through. Ids are hashes of the run's name and
-of what they stand for, so that nothing that is exported twice is two things. What no runner ever
-finished is there too, marked by `error.type` `interrupted`.
+A decision is a trace: `accept`, its attempts, what the model and the verifiers took; a requeue that
+went on with it adds an `accept` to it, linked to the first. A job is a trace of its own, linked to
+its decision. Ids are those of `span_ids`, which the live trace has too, so that nothing that is
+sent twice is two things. What no runner ever finished is there too, marked by `error.type`
+`interrupted`.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ from ..events import (
     SegmentOpened,
 )
 from ..job import JobState
-from .otlp import Trace, Unit, batches, identifier, json_line, request_of
+from ..span_ids import first_span, root_place, slurm_attributes
+from .otlp import MAX_VERDICTS, MAX_VERDICT_CHARS, Trace, Unit, batches, json_line, request_of
 
 _DECIDED = (AttemptStarted, ProposalMade, ProposalRejected, CheckJudged, FailureRecorded)
 
@@ -71,14 +73,24 @@ def write_json(entries: Iterable[Entry], folder: Path) -> list[Path]:
 
 
 @dataclass(slots=True)
+class _Part:
+    """What one life wrote of a decision: one span `accept`."""
+
+    life: int
+    place: str
+    entries: list[Entry] = field(default_factory=list)
+
+
+@dataclass(slots=True)
 class _Units:
     """Follows a ledger, and holds what is not complete yet."""
 
     run: str = ""
     campaign: str = ""
     version: str = ""
+    life: int = 0
     resource: dict[str, Any] = field(default_factory=dict)
-    decisions: dict[int, list[Entry]] = field(default_factory=dict)
+    decisions: dict[int, list[_Part]] = field(default_factory=dict)
     jobs: dict[str, list[Entry]] = field(default_factory=dict)
     resources: dict[int | str, dict[str, Any]] = field(default_factory=dict)
 
@@ -91,10 +103,10 @@ class _Units:
                     self.resource |= {"campaign.name": name, "service.version": version}
                     self.campaign, self.version = name, version
                 case DecisionOpened(decision=number):
-                    self.decisions[number] = [entry]
+                    self.decisions[number] = [_Part(self.life, root_place(0), [entry])]
                     self.resources[number] = self.resource
                 case DecisionMade(decision=number):
-                    self.decisions[number].append(entry)
+                    self._add(number, entry)
                     yield self._decision(number)
                 case JobPlanned(job=job):
                     self.jobs[job] = [entry]
@@ -107,31 +119,48 @@ class _Units:
                     self.jobs[job].append(entry)
                     yield self._job(job)
                 case event if isinstance(event, _DECIDED) and event.decision in self.decisions:
-                    self.decisions[event.decision].append(entry)
+                    self._add(event.decision, entry)
                 case _:
                     pass
         yield from map(self._decision, list(self.decisions))
         yield from map(self._job, list(self.jobs))
 
     def _open(self, event: SegmentOpened) -> None:
-        self.run = event.run
-        slurm = {f"slurm.{_dotted(name)}": said for name, said in event.slurm.items()}
+        self.run, self.life = event.run, event.segment
         self.resource = {
             "service.name": "batchgate",
             "service.instance.id": f"{event.run}/{event.segment:04d}",
             "host.name": event.host,
             "batchgate.run": event.run,
-            **slurm,
+            **slurm_attributes(event.slurm),
         }
         if self.campaign:
             self.resource |= {"campaign.name": self.campaign, "service.version": self.version}
 
+    def _add(self, number: int, entry: Entry) -> None:
+        """Add what a life wrote of a decision; asking again in a later one begins a part."""
+        parts = self.decisions[number]
+        opened = parts[0].entries[0].event
+        alone = isinstance(opened, DecisionOpened) and opened.source == "surrogate"
+        if parts[-1].life < self.life and (isinstance(entry.event, AttemptStarted) or alone):
+            parts.append(_Part(self.life, root_place(self.life)))
+        parts[-1].entries.append(entry)
+
     def _decision(self, number: int) -> Unit:
         trace = Trace(self.run, f"D{number}")
-        found = self.decisions.pop(number)
-        opened, last = found[0], found[-1]
+        parts = self.decisions.pop(number)
+        for part in parts:
+            self._part(trace, number, part)
+        made = isinstance(parts[-1].entries[-1].event, DecisionMade)
+        return trace.unit(f"D{number}", self.resources.pop(number), complete=made)
+
+    def _part(self, trace: Trace, number: int, part: _Part) -> None:
+        found = part.entries
+        first, last = found[0], found[-1]
         made = last.event if isinstance(last.event, DecisionMade) else None
-        root = trace.span(f"accept {self.campaign}", "accept", opened.at_ns, last.at_ns)
+        root = trace.span(f"accept {self.campaign}", part.place, first.at_ns, last.at_ns)
+        if part.place != root_place(0):
+            trace.link(root, first_span(self.run, f"D{number}"))
         spent = sum(isinstance(entry.event, AttemptStarted) for entry in found)
         trace.put(
             root,
@@ -139,6 +168,7 @@ class _Units:
                 "flowgentic.accept.name": self.campaign,
                 "flowgentic.accept.attempts.used": spent,
                 "batchgate.decision": number,
+                "batchgate.life": part.life,
             },
         )
         broken = [
@@ -154,11 +184,13 @@ class _Units:
             trace.fail(root, broken[-1] if broken else made.disposition)
         if made is not None:
             trace.put(root, {"batchgate.cause": made.cause} if made.cause else {})
-        for attempt in _by_attempt(found):
-            self._attempt(trace, attempt, closed=made is not None and attempt[-1] is found[-2])
-        return trace.unit(f"D{number}", self.resources.pop(number), complete=made is not None)
+        for index, attempt in enumerate(_by_attempt(found), start=1):
+            closed = made is not None and attempt[-1] is found[-2]
+            self._attempt(trace, part.place, index, attempt, closed=closed)
 
-    def _attempt(self, trace: Trace, found: list[Entry], *, closed: bool) -> None:
+    def _attempt(
+        self, trace: Trace, parent: str, index: int, found: list[Entry], *, closed: bool
+    ) -> None:
         first = found[0].event
         assert isinstance(first, AttemptStarted)
         place = f"attempt {first.attempt}"
@@ -167,14 +199,23 @@ class _Units:
             place,
             found[0].at_ns,
             found[-1].at_ns,
-            parent="accept",
+            parent=parent,
         )
-        trace.put(span, {"flowgentic.accept.attempt": first.attempt})
-        if first.trace_id and first.span_id:
+        trace.put(
+            span,
+            {
+                "flowgentic.accept.attempt": index,
+                "batchgate.decision": first.decision,
+                "batchgate.attempt": first.attempt,
+            },
+        )
+        if first.trace_id and first.span_id and bytes.fromhex(first.span_id) != span.span_id:
+            # It was traced by an SDK that made ids of its own.
             link = span.links.add()
             link.trace_id = bytes.fromhex(first.trace_id)
             link.span_id = bytes.fromhex(first.span_id)
         rejected: list[tuple[str, tuple[str, ...]]] = []
+        verdicts: list[str] = []
         judged = False
         for entry in found[1:]:
             match entry.event:
@@ -182,10 +223,12 @@ class _Units:
                     trace.chat(place, found[0].at_ns, entry.at_ns, event)
                 case ProposalRejected() as event:
                     trace.verdict(place, entry.at_ns, event.stage, event.reasons)
+                    verdicts.append(_told(event.stage, event.reasons))
                     rejected.append((event.stage, event.reasons))
                 case CheckJudged() as event:
                     trace.judged(place, entry.at_ns, event)
                     judged = True
+                    verdicts.append(_told(event.check, _why(event)))
                     if event.hard and not event.passed:
                         rejected.append((event.check, event.reasons))
                 case FailureRecorded(again=False) as event:
@@ -193,6 +236,8 @@ class _Units:
                     judged = True
                 case _:
                     pass
+        if verdicts:
+            trace.put(span, {"batchgate.verdicts": verdicts[:MAX_VERDICTS]})
         if rejected:
             reasons = "; ".join(reason for _, told in rejected for reason in told)
             by = ", ".join(name for name, _ in rejected)
@@ -208,9 +253,7 @@ class _Units:
         plan = found[0].event
         assert isinstance(plan, JobPlanned)
         root = trace.span(f"job {plan.level}", "job", found[0].at_ns, found[-1].at_ns)
-        link = root.links.add()
-        link.trace_id = identifier(self.run, f"D{plan.decision}", size=16)
-        link.span_id = identifier(self.run, f"D{plan.decision}", "accept", size=8)
+        trace.link(root, first_span(self.run, f"D{plan.decision}"))
         trace.put(
             root,
             {
@@ -263,5 +306,11 @@ def _by_attempt(found: list[Entry]) -> list[list[Entry]]:
     return list(attempts.values())
 
 
-def _dotted(name: str) -> str:
-    return name.replace("job_id", "job.id").replace("restart_count", "job.restart_count")
+def _why(event: CheckJudged) -> tuple[str, ...]:
+    return () if event.passed else event.reasons or ("rejected",)
+
+
+def _told(check: str, reasons: tuple[str, ...]) -> str:
+    """Word a verdict as the live span does."""
+    said = f"{check}: fail, {'; '.join(reasons)}" if reasons else f"{check}: pass"
+    return said[:MAX_VERDICT_CHARS]

@@ -160,12 +160,20 @@ class Runner:
             if job.plan.job not in self.launcher.lost:  # planned, and stopped before its launch
                 self.launcher.settle(job.plan, TaskEnd(End.CANCELED, error="never launched"))
         if stop is None:
-            self.requeues = self.tenure.requeue and bool(self._drain)
+            self.requeues = self._may_requeue()
             self.recorder.record(RunSuspended(reason=self._suspended, requeued=self.requeues))
         else:
             self._conclude(stop)
         await self.recorder.commit()
         return stop
+
+    def _may_requeue(self) -> bool:
+        """Whether it was the time that ended this life: what a person cancelled stays ended.
+
+        Slurm 22.05 requeues a cancelled job when it is asked to.
+        """
+        in_order = bool(self._drain) and self._suspended == self._drain
+        return self.tenure.requeue and (in_order or self.tenure.at_end)
 
     def _open(self) -> None:
         spec, state = self.campaign.spec, self.state

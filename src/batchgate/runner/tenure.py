@@ -94,6 +94,12 @@ class Tenure:
         """Whether what still runs must be ended now."""
         return self.clock() >= self.ends_at(state)
 
+    @property
+    def at_end(self) -> bool:
+        """Whether the allocation has come to its end, as far as it is known."""
+        end_at = self.allocation.end_at
+        return end_at is not None and self.clock() >= end_at
+
     def last(self, state: State) -> Stop | None:
         """Return the stop rule that forbids another life, or `None`."""
         assert state.spec is not None
