@@ -256,6 +256,8 @@ def _description(
             "cores_per_rank": spec.cores_per_rank,
             "gpus_per_rank": spec.gpus_per_rank,
             "mem_per_rank": mb,
+            # A step that says nothing takes the GPUs of its node, and the next one waits for them.
+            "pre_launch": [] if spec.gpus_per_rank else ["export SLURM_STEP_GRES=none"],
         },
     }
 
