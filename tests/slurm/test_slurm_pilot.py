@@ -24,7 +24,7 @@ pytestmark = [
 def test_a_campaign_in_a_pilot_outlives_its_runner_and_runs_every_candidate_once(
     slurm_started: None, tmp_path: Path
 ) -> None:
-    night = Night.make(tmp_path / "night", jobs=20, pause_s=1.0, walltime_s=60)
+    night = Night.make(tmp_path / "night", jobs=20, pause_s=0.5, walltime_s=60)
     variables = home(tmp_path / "home")
     with held("--gres=gpu:1") as job:
         variables |= inside(job)
