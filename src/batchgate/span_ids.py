@@ -16,7 +16,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
-from opentelemetry.trace import Link, Span, SpanContext, TraceFlags, Tracer
+from opentelemetry import trace
+from opentelemetry.trace import Link, Span, SpanContext, TraceFlags
 from opentelemetry.util.types import AttributeValue
 
 SLURM_ATTRIBUTES: Mapping[str, str] = {
@@ -125,15 +126,16 @@ def placed(place: str) -> Iterator[None]:
 
 
 @contextmanager
-def started(tracer: Tracer, name: str, place: str, **options: Any) -> Iterator[Span]:
+def started(name: str, place: str = "", **options: Any) -> Iterator[Span]:
     """Start the span of a place; it is current in the block, and ends with it.
 
     Args:
-        tracer: Starts it.
         name: Its name.
         place: Its place in the trace; empty for a random id.
         options: As of `Tracer.start_as_current_span`.
     """
+    # Asked for at each call, so that a provider that is installed late is used.
+    tracer = trace.get_tracer("batchgate")
     with placed(place), tracer.start_as_current_span(name, **options) as span, placed(""):
         yield span
 

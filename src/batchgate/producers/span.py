@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from opentelemetry import trace
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 from opentelemetry.util.types import AttributeValue
 
@@ -46,7 +45,6 @@ def chat_span(model: str, attributes: Mapping[str, AttributeValue | None]) -> It
     """
     given = {name: value for name, value in attributes.items() if value is not None}
     with span_ids.started(
-        trace.get_tracer("batchgate.producers"),
         f"chat {model}",
         span_ids.in_attempt("chat"),
         kind=SpanKind.CLIENT,

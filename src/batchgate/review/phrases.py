@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from . import text
-from .figures import Best, Ending, Rank, VerifierCount
+from .estimate import Share
+from .figures import Best, Ending, Rank, Saved, VerifierCount
+from .rows import QuestionRow
 from .stats import wilson
 
 _ENDINGS = {
@@ -67,6 +69,41 @@ def verifier(count: VerifierCount) -> str:
             f"(95 % interval {low:.0%} to {high:.0%}).",
         )
     return " ".join(told)
+
+
+def saved(figures: Saved, false_reject: Share | None) -> str:
+    """Say what the gate may have saved, how that is reckoned and how far it can be believed.
+
+    Args:
+        figures: The estimate.
+        false_reject: Share of what the gate rejected that is good, as far as audits tell.
+    """
+    said = "saved" if figures.node_h >= 0 else "cost"
+    audited = (
+        f"Of those that audits ran, {false_reject.hits} of {false_reject.seen} were good."
+        if false_reject and false_reject.seen
+        else "None was audited, so whether they were bad is unknown."
+    )
+    return (
+        f"The gate {said} about {text.hours(abs(figures.node_h))} node-hours: it refused "
+        f"{figures.stopped} different candidates that never ran, a job of this run was charged "
+        f"{text.hours(figures.job_node_h)} on average, and verifiers used "
+        f"{text.hours(figures.cost_node_h)} to find out. {audited}"
+    )
+
+
+_ANSWERS = {"accept": "accepted", "reject": "rejected", "edit": "edited"}
+
+
+def answer(question: QuestionRow) -> str:
+    """Say what a person answered, or that nobody did."""
+    if question.answered_at is None:
+        return f"waits until {text.instant(question.expires_at)}"
+    after = text.span(question.answered_at - question.asked_at)
+    if question.action == "expire":
+        return f"nobody answered within {after}"
+    why = f": {question.why}" if question.why else ""
+    return f"{_ANSWERS[question.action or '']} by {question.by} after {after}{why}"
 
 
 def _rank(rank: Rank) -> str:

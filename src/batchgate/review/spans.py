@@ -35,7 +35,7 @@ from ..events import (
 )
 from ..job import JobState
 from ..span_ids import first_span, root_place, slurm_attributes
-from .otlp import MAX_VERDICTS, MAX_VERDICT_CHARS, Trace, Unit, batches, json_line, request_of
+from .otlp import MAX_VERDICT_CHARS, MAX_VERDICTS, Trace, Unit, batches, json_line, request_of
 
 _DECIDED = (AttemptStarted, ProposalMade, ProposalRejected, CheckJudged, FailureRecorded)
 

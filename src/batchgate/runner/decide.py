@@ -62,8 +62,6 @@ FATAL = (LedgerError, FlowError, ConfigError)
 MAX_VALUE_CHARS = 64 * 1024
 """Longest rejected answer that the ledger keeps."""
 
-tracer = trace.get_tracer("batchgate")
-
 
 @dataclass(slots=True)
 class Decider:
@@ -290,7 +288,7 @@ class Decider:
                 **subject.attributes,
             }
             with span_ids.started(
-                tracer, f"accept {name}", subject.root, attributes=told, links=subject.links()
+                f"accept {name}", subject.root, attributes=told, links=subject.links()
             ) as span:
                 yield
                 span.set_attribute("flowgentic.accept.disposition", "fallback")

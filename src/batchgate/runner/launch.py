@@ -18,7 +18,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from opentelemetry import trace
 from opentelemetry.trace import Link
 
 from .. import span_ids
@@ -26,6 +25,7 @@ from ..campaign import Campaign, Level, unmet
 from ..carrier import environment
 from ..errors import LedgerWriteError
 from ..events import Chosen, JobEnded, JobPlanned, ResultAccepted, ResultParked, ResultRejected
+from ..files import write_whole
 from ..flow.entry import command as function_job
 from ..job import End, Flow, FunctionTask, JobSpec, JobState, TaskEnd
 from ..ledger import Appended
@@ -42,8 +42,6 @@ LOOK_S = 2.0
 """Seconds between two looks for the result of a job that was lost."""
 
 _LOSSES = {End.ORPHANED, End.UNKNOWN}
-
-tracer = trace.get_tracer("batchgate")
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,10 +128,10 @@ class Launcher:
         # unnoticed: `check_run` finds a job whose event is missing.
         line = planned.gate
         gate = {"segment": line.segment, "seq": line.entry.seq, "hash": line.hash}
-        write_atomically(folder / "gate.json", gate)
+        _write(folder / "gate.json", gate)
         inputs = self.campaign.inputs(planned.job.candidate)
-        write_atomically(folder / "candidate.json", plain(inputs))
-        write_atomically(folder / "args.json", plain(self._args(planned.job)))
+        _write(folder / "candidate.json", plain(inputs))
+        _write(folder / "args.json", plain(self._args(planned.job)))
 
     def _args(self, planned: JobPlanned) -> dict[str, Any]:
         """Return the level's settings, as changed for this rerun of a rejected result."""
@@ -145,7 +143,6 @@ class Launcher:
         with (
             span_ids.about(span_ids.Subject(run, planned.job)),
             span_ids.started(
-                tracer,
                 f"job {planned.level}",
                 "job",
                 links=[Link(span_ids.first_span(run, f"D{planned.decision}"))],
@@ -411,19 +408,9 @@ def _make(folder: Path) -> None:
         raise LedgerWriteError(f"{folder} cannot be made: {exc.strerror}") from exc
 
 
-def write_atomically(path: Path, value: Any) -> None:
-    """Write JSON such that a reader finds all of it or nothing, also after a crash.
-
-    Raises:
-        LedgerWriteError: The disk refused; whatever depends on the file must not happen.
-    """
-    scratch = path.with_name(f".{path.name}.{os.getpid()}")
+def _write(path: Path, value: Any) -> None:
     try:
-        with scratch.open("w", encoding="ascii") as file:
-            json.dump(value, file, allow_nan=False)
-            file.flush()
-            os.fsync(file.fileno())
-        scratch.replace(path)
+        write_whole(path, json.dumps(value, allow_nan=False))
     except OSError as exc:
         raise LedgerWriteError(
             f"{path} cannot be written: {exc.strerror}; free the disk and run again"

@@ -17,7 +17,6 @@ from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import Any, TypeVar
 
-from opentelemetry import trace
 from opentelemetry.trace import Span
 
 from .. import span_ids
@@ -37,8 +36,6 @@ _MAX_OBSERVABLES = 100
 """Observables of one candidate that are kept; a level returns a handful."""
 
 T = TypeVar("T")
-
-tracer = trace.get_tracer("batchgate")
 
 
 @dataclass(slots=True)
@@ -250,7 +247,7 @@ class Judges:
         """Run a level on one candidate; return its observables and what it cost."""
         node_h = 0.0
         for tries_left in range(level.retries, -1, -1):
-            with tracer.start_as_current_span(
+            with span_ids.started(
                 f"task {level.name}", attributes={"batchgate.level": level.name}
             ) as span:
                 assert level.use is not None
@@ -285,7 +282,6 @@ class Judges:
 def _verify_span(by: _Judge, sample: int) -> AbstractContextManager[Span]:
     """Trace what a verifier does with a sample; its tasks are below."""
     return span_ids.started(
-        tracer,
         f"verify {by.name}",
         span_ids.in_attempt(f"verify {by.name} {sample}"),
         attributes={"batchgate.level": by.name, "batchgate.sample": sample},

@@ -10,10 +10,10 @@ import os
 import tempfile
 from pathlib import Path
 
-from ..record import open_run
+from .findings import Findings
 from .page import page
 
-__all__ = ["page", "write_report"]
+__all__ = ["Findings", "page", "write_report"]
 
 
 def write_report(run_dir: str | Path, path: str | Path | None = None) -> Path:
@@ -32,7 +32,7 @@ def write_report(run_dir: str | Path, path: str | Path | None = None) -> Path:
         OSError: The file cannot be written; an older report is still whole.
     """
     target = Path(run_dir) / "report.html" if path is None else Path(path)
-    document = page(open_run(run_dir))
+    document = page(Findings.read(run_dir))
     handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
     try:
         with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:

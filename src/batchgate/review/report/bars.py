@@ -1,12 +1,14 @@
-"""Charts of bars: the funnel of decisions, and the node-hours of the grant."""
+"""Charts of bars: the funnel of decisions, and where the node-hours went."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 from ...job import JobState
 from .. import text
 from ..figures import NodeHours
+from ..hours import Hours
 from ..record import RunRecord
 from ..rows import DecisionRow, JobRow
 from . import svg
@@ -77,7 +79,66 @@ def _funnel_bar(decisions: Sequence[DecisionRow], x: Scale, y: float) -> Markup:
     return tag("g", svg.marks(found), svg.words(x(at) + 8, y + 15, told, class_="value"))
 
 
-def node_hours(figures: NodeHours) -> Markup | None:
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What one kind of use took of the node-hours.
+
+    Attributes:
+        class_: Class that colours it.
+        label: What it is, for people.
+        node_h: How much it took.
+    """
+
+    class_: str
+    label: str
+    node_h: float
+
+
+def parts_of(hours: Hours) -> list[Part]:
+    """Return what node-hours went on; what was not billed for is left out."""
+    found = [
+        *(Part(_ENDS[end], f"jobs {text.plain_word(end)}", h) for end, h in hours.jobs.items()),
+        Part("running", "jobs that still run, reserved", hours.running),
+        Part("verifying", "verifiers", hours.verifiers),
+        Part("serving", "model server", hours.server),
+        Part("idle", "idle", hours.idle),
+    ]
+    return [part for part in found if part.node_h or part.label == "jobs completed"]
+
+
+_ENDS = {
+    "completed": "done",
+    "failed": "bad",
+    "timed_out": "overdue",
+    "lost": "lost",
+    "canceled": "other",
+}
+
+
+def bill(hours: Hours) -> Markup | None:
+    """Draw on what the billed node-hours went, to scale.
+
+    Returns:
+        `None` when nothing was spent.
+    """
+    found = [part for part in parts_of(hours) if part.class_ != "running"]
+    whole = sum(part.node_h for part in found)
+    if not whole:
+        return None
+    x = Scale(0, whole, 0, svg.WIDTH)
+    at = 0.0
+    marks = []
+    for part in found:
+        shape = svg.box(x(at), 20, x(at + part.node_h) - x(at), 24)
+        marks.append(
+            Mark(part.class_, shape, f"{part.label}: {text.hours(part.node_h)} node-hours")
+        )
+        at += part.node_h
+    told = f"{text.hours(whole)} node-hours, by what they went on"
+    return svg.chart(48, told, svg.words(0, 12, told, class_="label"), svg.marks(marks))
+
+
+def grant(figures: NodeHours) -> Markup | None:
     """Draw what of the grant was charged, is reserved and is free, to scale.
 
     Returns:
@@ -99,9 +160,13 @@ def node_hours(figures: NodeHours) -> Markup | None:
             shape = svg.box(x(at), 34, x(at + part) - x(at), 24)
             found.append(Mark(class_, shape, f"{label}: {text.hours(part)} node-hours"))
         at += part
+    told = (
+        f"{text.hours(figures.charged)} of {text.hours(figures.granted)} granted node-hours charged"
+    )
     return svg.chart(
-        64,
-        f"{text.hours(figures.charged)} of {text.hours(figures.granted)} node-hours charged",
+        84,
+        told,
+        svg.words(0, 76, f"The grant: {told}.", class_="label"),
         svg.marks(found),
         svg.legend(
             8, *((class_, svg.swatch, f"{label} {text.hours(p)} h") for class_, label, p in parts)

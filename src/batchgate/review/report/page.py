@@ -1,7 +1,8 @@
 """The page of a report: what a reader wants to know the morning after, top to bottom.
 
-How it ended and what to know first; what was found; what the gate did; where time and node-hours
-went; whether the verifiers were right; what broke; every attempt.
+How it ended and where to look first; what was found; what was decided, and what the surrogate
+replaced; what the gate did and whether it was right; where time and node-hours went; what broke;
+every attempt.
 """
 
 from __future__ import annotations
@@ -13,18 +14,18 @@ from importlib import resources
 from .. import phrases, text
 from ..figures import Summary
 from ..record import RunRecord
-from ..summary import summarise
-from . import sections
+from . import fallbacks, first, gate, parts, sections, spent
+from .findings import Findings
 from .html import Content, Markup, tag
 
 
-def page(record: RunRecord) -> str:
+def page(found: Findings) -> str:
     """Return a run's report as one HTML document that needs nothing else.
 
-    The same record gives the same bytes. Scripts and styles are allowed by their hashes only, so
+    The same entries give the same bytes. Scripts and styles are allowed by their hashes only, so
     that nothing in the record could act even if it were not escaped.
     """
-    figures = summarise(record)
+    record, figures = found.record, found.figures
     style, script = _asset("page.css"), _asset("page.js")
     policy = (
         f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(script)}; "
@@ -40,7 +41,7 @@ def page(record: RunRecord) -> str:
         tag("title", f"{figures.campaign or 'Campaign'}: report of {figures.run or 'a run'}"),
         tag("style", Markup(style)),
     )
-    body = tag("body", _header(record, figures), _main(record, figures))
+    body = tag("body", _header(record, figures), _main(found))
     document = tag("html", head, body, tag("script", Markup(script)), lang="en")
     return f"<!doctype html>\n{document}\n"
 
@@ -53,22 +54,35 @@ def _hash(source: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(source.encode()).digest()).decode()}'"
 
 
-def _main(record: RunRecord, figures: Summary) -> Markup:
+def _main(found: Findings) -> Markup:
+    record, figures = found.record, found.figures
+    contents: dict[str, Content] = {
+        "Look here first": first.first(found.leads),
+        "Results": sections.results(record, figures),
+        "Decisions": sections.decisions(record, figures),
+        "Fallbacks": fallbacks.fallbacks(record),
+        "Checks": gate.checks(figures),
+        "Report card": gate.card(found.card),
+        "Verifiers and results": gate.verifiers(found),
+        "Time": sections.time(record, figures),
+        "Node-hours": spent.node_hours(found),
+        "Failures": sections.failures(record),
+        "Attempts": sections.attempts(record),
+    }
+    links = [tag("a", title, href=f"#{_name(title)}") for title in contents]
     return tag(
         "main",
-        _section("Results", sections.results(record, figures)),
-        _section("Decisions", sections.decisions(record, figures)),
-        _section("Checks", sections.checks(figures)),
-        _section("Time", sections.time(record, figures)),
-        _section("Node-hours", sections.node_hours(figures)),
-        _section("Verifiers and results", sections.verifiers(figures)),
-        _section("Failures", sections.failures(record)),
-        _section("Attempts", sections.attempts(record)),
+        tag("nav", links, class_="contents", aria_label="Sections"),
+        [_section(title, content) for title, content in contents.items()],
     )
 
 
+def _name(title: str) -> str:
+    return title.lower().replace(" ", "-")
+
+
 def _section(title: str, content: Content) -> Markup:
-    name = title.lower().replace(" ", "-")
+    name = _name(title)
     return tag("section", tag("h2", title, id=name), content, aria_labelledby=name)
 
 
@@ -135,4 +149,4 @@ def _facts(record: RunRecord, figures: Summary) -> Markup:
         "Tokens": f"{figures.input_tokens:,} in, {figures.output_tokens:,} out",
         "Ledger": f"{record.events:,} events",
     }
-    return sections.pairs({name: value for name, value in facts.items() if value})
+    return parts.pairs({name: value for name, value in facts.items() if value})

@@ -45,13 +45,13 @@ def progress(record: RunRecord) -> Markup | None:
         `None` while no job has a valid result.
     """
     points = list(_points(record.jobs))
-    values = [_value(record, p.job) for p in points if p.job.values is not None]
+    values = [value_of(record, p.job) for p in points if p.job.values is not None]
     if record.spec is None or not values:
         return None
     objective, minimise = record.spec.objective
     radius = 4.0 if len(points) < _MANY else 2.0
     x = Scale(0, max(len(points), 2), _LEFT, _RIGHT)
-    y = _values_scale(values, Scale(0, 1, _BOTTOM - 16, 48), minimise=minimise)
+    y = values_scale(values, Scale(0, 1, _BOTTOM - 16, 48), minimise=minimise)
     axis = f"{objective}, {'lower' if minimise else 'higher'} is better"
     return svg.chart(
         _BOTTOM + 60,
@@ -85,7 +85,8 @@ def _points(jobs: Iterable[JobRow]) -> Iterator[_Point]:
         yield _Point(place, charged_node_h, job)
 
 
-def _value(record: RunRecord, job: JobRow) -> float:
+def value_of(record: RunRecord, job: JobRow) -> float:
+    """Return the objective that a job with a valid result found."""
     assert record.spec is not None
     assert job.values is not None
     return job.values[record.spec.objective[0]]
@@ -95,7 +96,7 @@ def _charged(points: Sequence[_Point], place: int) -> float:
     return points[min(place, len(points)) - 1].charged_node_h if place else 0.0
 
 
-def _values_scale(values: Sequence[float], pixels: Scale, *, minimise: bool) -> Scale:
+def values_scale(values: Sequence[float], pixels: Scale, *, minimise: bool) -> Scale:
     """Choose the vertical axis: whole at the better end, without far outliers at the other."""
     low, high = min(values), max(values)
     if low > 0 and high / low >= _DECADES:
@@ -120,7 +121,7 @@ def _best_line(
     for point in points:
         if not point.job.feasible:
             continue
-        value = _value(record, point.job)
+        value = value_of(record, point.job)
         if best is not None and (value >= best if minimise else value <= best):
             continue
         at, height = f"{x(point.place):.1f}", f"{y(value):.1f}"
@@ -137,7 +138,7 @@ def _result_mark(record: RunRecord, point: _Point, x: Scale, y: Scale, radius: f
         return Mark(
             "bad stroke", svg.cross(x(point.place), _BOTTOM - 6, radius), f"{name}: {outcome}"
         )
-    source, value = job.source, _value(record, job)
+    source, value = job.source, value_of(record, job)
     beyond = "" if y.low <= value <= y.high else ", off the scale"
     return Mark(
         source if job.feasible else f"{source} hollow",

@@ -144,6 +144,11 @@ def triangle(x: float, y: float, radius: float = 4.0) -> str:
     return f"{start}h{pixel(2 * half)}l{pixel(-half)} {pixel(-height)}z"
 
 
+def dot(x: float, y: float) -> str:
+    """Return a dot, whose size is that of the stroke, in whole pixels: one of very many."""
+    return f"M{x:.0f} {y:.0f}h0"
+
+
 def swatch(x: float, y: float) -> str:
     """Return the outline of a legend's box around a point."""
     return box(x - 7, y - 5, 14, 10)

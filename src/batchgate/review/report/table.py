@@ -10,15 +10,24 @@ from __future__ import annotations
 import base64
 import gzip
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
 from ...events import CheckJudged, Plain
-from .. import text
+from ...state import decision_name
+from .. import phrases, text
 from ..record import RunRecord
-from ..rows import AttemptRow, DecisionRow, HeldRow, JobRow
+from ..rows import (
+    AttemptRow,
+    DecisionRow,
+    HeldRow,
+    JobRow,
+    QuestionRow,
+    candidates_of,
+    fingerprint_of,
+)
 from .html import Markup, tag
 
 MAX_ROWS = 2000
@@ -42,7 +51,7 @@ class Line:
         id: `12.1` for the first attempt of decision 12, `12` for what it took instead.
         decision: Number of the decision.
         attempt: Number of the attempt; 0 for none.
-        source: `model` or `surrogate`.
+        source: `model`, `surrogate` or `person`.
         proposal: The proposal on one line.
         checks: Name, `pass`, `fail` or `soft` (failed, without gating), and reasons of each.
         rejected_by: Checks that rejected it, or the stage that did.
@@ -81,21 +90,33 @@ class _Writer:
         self._record = record
         self._cell, self._detail = min(room, CELL), min(room, DETAIL)
         self._jobs: defaultdict[int, list[JobRow]] = defaultdict(list)
+        self._audits: defaultdict[int, list[JobRow]] = defaultdict(list)
         self._held: defaultdict[int, list[HeldRow]] = defaultdict(list)
+        self._questions: defaultdict[int, list[QuestionRow]] = defaultdict(list)
         for job in record.jobs:
-            self._jobs[job.decision].append(job)
+            (self._audits if job.audited else self._jobs)[job.decision].append(job)
         for held in record.held:
             self._held[held.decision].append(held)
+        for question in record.questions:
+            self._questions[question.decision].append(question)
+        self._waiting = {q.what for q in record.questions if q.answered_at is None}
 
     def decision(self, row: DecisionRow) -> Iterator[Line]:
         """Yield a line for each attempt, and one for what was taken without an attempt."""
         for attempt in row.attempts:
             yield self._attempt(row, attempt)
-        if row.disposition == "fallback" or not row.attempts:
+        led = any(attempt.outcome == "accepted" for attempt in row.attempts)
+        if not row.attempts or (not led and (row.candidates or self._questions[row.number])):
             yield self._taken(row)
 
     def _attempt(self, decision: DecisionRow, attempt: AttemptRow) -> Line:
-        led = attempt.outcome == "accepted"
+        accepted = attempt.outcome == "accepted"
+        led = _Led(self._jobs[decision.number], self._held[decision.number])
+        if not accepted:
+            led = _Led(self._audited(decision, attempt), [])
+        details = [*_attempt_details(attempt), *self._led_told(led)]
+        if accepted:
+            details += self._questions_told(decision)
         return Line(
             id=f"{attempt.decision}.{attempt.number}",
             decision=attempt.decision,
@@ -105,34 +126,56 @@ class _Writer:
             checks=tuple(self._checks(attempt)),
             rejected_by=attempt.rejected_by,
             verdict=attempt.outcome,
-            disposition=_disposition(decision),
-            result=self._result(decision.number) if led else "",
-            value=self._value(decision.number) if led else None,
-            details=self._told([*_attempt_details(attempt), *self._jobs_told(decision, led=led)]),
+            disposition=self._disposition(decision),
+            result=self._result(led),
+            value=self._value(led),
+            details=self._told(details),
         )
 
+    def _audited(self, decision: DecisionRow, attempt: AttemptRow) -> list[JobRow]:
+        """Return the jobs that ran candidates of a rejected attempt to learn from them."""
+        audits = self._audits[decision.number]
+        if not audits:
+            return []
+        assert self._record.spec is not None
+        space, samples = self._record.spec.space, (attempt.proposal, *attempt.others)
+        mine = {fingerprint_of(space, one) for each in samples for one in candidates_of(each)}
+        return [job for job in audits if job.fingerprint in mine]
+
     def _taken(self, decision: DecisionRow) -> Line:
-        by_surrogate = decision.source == "surrogate" or decision.disposition == "fallback"
-        candidates = [chosen.candidate for chosen in decision.candidates]
+        led = _Led(self._jobs[decision.number], self._held[decision.number])
+        candidates = [one.candidate for one in decision.candidates if not one.audit_probability]
         details = [("Opened", text.instant(decision.opened_at)), *_candidates(candidates)]
         if decision.cause:
             details.append(("Cause", decision.cause))
         if decision.batch is not None:
             details.append(("Batch of the surrogate", str(decision.batch)))
+        details += [*self._questions_told(decision), *self._led_told(led)]
         return Line(
             id=str(decision.number),
             decision=decision.number,
             attempt=0,
-            source="surrogate" if by_surrogate else "model",
+            source=self._source(decision),
             proposal=text.clipped(_proposal({"candidates": candidates}), self._cell),
             checks=(),
             rejected_by=(),
-            verdict="taken" if decision.candidates else decision.disposition or "open",
-            disposition=_disposition(decision),
-            result=self._result(decision.number),
-            value=self._value(decision.number),
-            details=self._told([*details, *self._jobs_told(decision, led=True)]),
+            verdict="taken" if candidates else self._disposition(decision).partition(" (")[0],
+            disposition=self._disposition(decision),
+            result=self._result(led),
+            value=self._value(led),
+            details=self._told(details),
         )
+
+    def _source(self, decision: DecisionRow) -> str:
+        if decision.source == "surrogate" or decision.disposition == "fallback":
+            return "surrogate"
+        return "person" if self._questions[decision.number] else "model"
+
+    def _disposition(self, decision: DecisionRow) -> str:
+        if decision_name(decision.number) in self._waiting:
+            return "parked"
+        cause = f" ({text.plain_word(decision.cause)})" if decision.cause else ""
+        return f"{decision.disposition or 'open'}{cause}"
 
     def _checks(self, attempt: AttemptRow) -> Iterator[tuple[str, str, str]]:
         for check in (c for c in attempt.checks if c.sample == attempt.sample):
@@ -149,34 +192,43 @@ class _Writer:
             if told
         )
 
-    def _jobs_told(self, decision: DecisionRow, *, led: bool) -> Iterator[tuple[str, str]]:
-        for job in self._jobs[decision.number] if led else ():
-            yield f"Job {job.job}", _job(job)
-        for held in self._held[decision.number] if led else ():
+    def _questions_told(self, decision: DecisionRow) -> Iterator[tuple[str, str]]:
+        for question in self._questions[decision.number]:
+            asked = f"parked {text.instant(question.asked_at)}; {phrases.answer(question)}"
+            yield f"Person, {question.what}", "; ".join([asked, *question.reasons])
+
+    def _led_told(self, led: _Led) -> Iterator[tuple[str, str]]:
+        for job in led.jobs:
+            yield f"{'Audit' if job.audited else 'Job'} {job.job}", _job(job)
+        for held in led.held:
             yield f"Held ({held.cause})", held.reason
 
-    def _value(self, decision: int) -> float | None:
+    def _value(self, led: _Led) -> float | None:
         assert self._record.spec is not None  # no decision is opened before the run has started
         name, minimise = self._record.spec.objective
-        found = [job.values[name] for job in self._jobs[decision] if job.feasible and job.values]
+        found = [job.values[name] for job in led.jobs if job.feasible and job.values]
         return (min if minimise else max)(found, default=None)
 
-    def _result(self, decision: int) -> str:
-        jobs, held = self._jobs[decision], self._held[decision]
-        told: dict[str, int] = {}
-        for word in [*(job.outcome for job in jobs), *(f"held: {h.cause}" for h in held)]:
-            told[word] = told.get(word, 0) + 1
-        if len(jobs) + len(held) == 1:
+    def _result(self, led: _Led) -> str:
+        told = Counter(map(self._outcome, led.jobs)) + Counter(f"held: {h.cause}" for h in led.held)
+        if told.total() == 1:
             outcome = text.plain_word(next(iter(told)))
         else:
             outcome = text.words(told) if told else ""
-        value = self._value(decision)
+        value = self._value(led)
         return outcome if value is None else f"{value:.6g} ({outcome})"
 
+    def _outcome(self, job: JobRow) -> str:
+        outcome = "parked" if job.job in self._waiting else job.outcome
+        return f"audit: {text.plain_word(outcome)}" if job.audited else outcome
 
-def _disposition(decision: DecisionRow) -> str:
-    cause = f" ({text.plain_word(decision.cause)})" if decision.cause else ""
-    return f"{decision.disposition or 'open'}{cause}"
+
+@dataclass(frozen=True, slots=True)
+class _Led:
+    """What a line led to: jobs, and candidates that were let through and not launched."""
+
+    jobs: Sequence[JobRow]
+    held: Sequence[HeldRow]
 
 
 def _proposal(proposal: Plain) -> str:
@@ -202,8 +254,10 @@ def _attempt_details(attempt: AttemptRow) -> Iterator[tuple[str, str]]:
     yield "Asked", f"{text.instant(attempt.started_at)}, answered in {text.span(attempt.answer_s)}"
     if attempt.rejected_by and not attempt.checks:
         yield f"Stage {attempt.rejected_by[0]}", "; ".join(attempt.reasons)
-    for number, other in enumerate(attempt.others, start=2):
-        yield f"Sample {number}", _proposal(other)
+    for number, other in enumerate((attempt.proposal, *attempt.others), start=1):
+        if attempt.others:
+            accepted = attempt.outcome == "accepted" and number == attempt.sample
+            yield f"Sample {number}{', accepted' if accepted else ''}", _proposal(other)
     for check in attempt.checks:
         sample = f", sample {check.sample}" if attempt.others else ""
         kind = "Verifier" if check.verifier else "Check"
@@ -240,6 +294,8 @@ def _job(job: JobRow) -> str:
         told.append(f"charged {text.hours(job.charged_node_h)} node-hours")
     if job.attempt > 1:
         told.append(f"launch {job.attempt} of this candidate")
+    if job.rerun:
+        told.append(f"with changed settings, after {job.rerun} rejected result(s)")
     if job.adopted:
         told.append("its result was found after its runner had died")
     told += [job.error] if job.error else []
