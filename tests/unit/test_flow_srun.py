@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from batchgate.flow import srun
 from batchgate.flow.srun import Account, Steps
 from batchgate.job import End, JobSpec
 
@@ -121,6 +122,50 @@ def slurm(tmp_path, monkeypatch):
         program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path / "bin"), prepend=os.pathsep)
     monkeypatch.setenv("SLURM_JOB_ID", "5")
+
+
+async def test_a_job_waits_for_a_slurm_that_does_not_answer(slurm, tmp_path, monkeypatch):
+    monkeypatch.setattr(srun, "_RETRY_S", 0.01)
+    script = f"""
+if [ ! -e asked ]; then
+    touch asked
+    echo 'srun: error: Unable to confirm allocation for job 5: Socket timed out' >&2
+    exit 1
+fi
+printf '{LAUNCHED}{ended(1, 0)}' >&2
+"""
+    (tmp_path / "bin" / "srun").write_text(f"#!/bin/sh\n{script}")
+    place = await Steps.open(marker=f"test-{uuid.uuid4().hex}", grace_s=0.1)
+    never = asyncio.get_running_loop().create_future()
+
+    found = await place.run(JobSpec("job-1", ("sim",), tmp_path, 60), stop=never)
+
+    assert (found.end, found.exit_code) == (End.COMPLETED, 0)
+
+
+async def test_a_job_that_waits_for_slurm_can_be_canceled(slurm, tmp_path):
+    refused = "echo 'srun: error: Unable to contact slurm controller' >&2; touch asked; exit 1"
+    (tmp_path / "bin" / "srun").write_text(f"#!/bin/sh\n{refused}\n")
+    place = await Steps.open(marker=f"test-{uuid.uuid4().hex}", grace_s=0.1)
+    stop = asyncio.get_running_loop().create_future()
+    running = asyncio.ensure_future(place.run(JobSpec("job-1", ("sim",), tmp_path, 60), stop=stop))
+    while not (tmp_path / "asked").exists():
+        await asyncio.sleep(0.01)
+
+    stop.set_result(None)
+
+    assert (await running).end is End.CANCELED
+
+
+async def test_a_job_whose_processes_have_ended_is_over_whatever_srun_still_does(slurm, tmp_path):
+    script = f"printf '{LAUNCHED}{ended(1, 0)}' >&2; while true; do sleep 1; done"
+    (tmp_path / "bin" / "srun").write_text(f"#!/bin/sh\n{script}\n")
+    place = await Steps.open(marker=f"test-{uuid.uuid4().hex}", grace_s=0.1)
+    never = asyncio.get_running_loop().create_future()
+
+    found = await place.run(JobSpec("job-1", ("sim",), tmp_path, 0.5), stop=never)
+
+    assert (found.end, found.exit_code) == (End.COMPLETED, 0)
 
 
 @pytest.mark.parametrize(

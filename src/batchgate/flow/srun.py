@@ -20,7 +20,15 @@ from typing import Self
 
 from ..errors import ConfigError, FlowError
 from ..job import End, JobSpec, TaskEnd
-from ..slurm import Step, down_nodes, end_steps, find_steps, in_allocation, memory_per_cpu_mb
+from ..slurm import (
+    Step,
+    down_nodes,
+    end_steps,
+    find_steps,
+    in_allocation,
+    memory_per_cpu_mb,
+    no_contact,
+)
 from .ends import BY_RUNNER, by_itself, ended_now, in_words, not_started, with_last_line
 from .output import Pump, one_line
 from .processes import Family, environment
@@ -30,6 +38,8 @@ PROGRAMS = ("srun", "squeue", "scancel", "scontrol", "sinfo")
 _STRAGGLERS_S = 10.0
 """Seconds for Slurm to end a job's other ranks when one failed. It misses one that starts just then
 (22.05), which would hold its nodes until the walltime."""
+_RETRY_S = 2.0
+"""Pause before a job is launched again that Slurm could not be asked to launch."""
 _LAUNCHING = re.compile(r"launching StepId=(\S+) on host (\S+), ")
 _TASKS_ENDED = re.compile(
     r"task exit notification for (\d+) tasks? of \S+ \(status=0x([0-9a-f]+)\)"
@@ -125,9 +135,22 @@ class Steps:
         return cls(marker, grace_s, await memory_per_cpu_mb())
 
     async def run(self, spec: JobSpec, *, stop: asyncio.Future[None]) -> TaskEnd:
-        """Run a job as a step, to its end. Its time counts from when Slurm launches it."""
+        """Run a job as a step, to its end. Its time counts from when Slurm launches it.
+
+        While Slurm does not answer, as when its controller starts anew, the job waits.
+        """
         if not spec.argv:
             return not_started("argv is empty, must name a program")
+        while True:
+            account = Account()
+            end = await self._run(spec, account, stop)
+            if end.end is not End.NOT_STARTED or not no_contact(account.complaint):
+                return end
+            await first(stop, timeout_s=_RETRY_S)
+            if stop.done():
+                return ended_now(End.CANCELED, BY_RUNNER, started_at=0.0)
+
+    async def _run(self, spec: JobSpec, account: Account, stop: asyncio.Future[None]) -> TaskEnd:
         tag = f"{self.marker}/{spec.id}"
         with contextlib.ExitStack() as stack:
             try:
@@ -136,7 +159,6 @@ class Steps:
                 process = await self._start(spec, tag, stdout, stderr)
             except (OSError, ValueError) as exc:  # ValueError: a NUL byte in argv or env
                 return not_started(f"cannot start {spec.argv[0]}: {exc}")
-            account = Account()
             end = await self._watch(process, spec, account, Family(tag, process.pid), stop)
             stderr.drain()
             return _explained(end, stderr.log.tail, account)
@@ -255,15 +277,15 @@ async def _heard(process: asyncio.subprocess.Process, account: Account) -> None:
 def _why(
     exited: asyncio.Future[None], stop: asyncio.Future[None], account: Account, spec: JobSpec
 ) -> tuple[End, str, int | None]:
+    code = account.code(spec.ranks)
+    if code is not None:  # an `srun` that cannot reach the controller may go on all the same
+        end = by_itself(code)
+        return end, "" if end is End.COMPLETED else in_words(code), code
     if exited.done():
         exited.result()
         if not account.launched.done():
             return End.NOT_STARTED, f"no step: {account.complaint}", None
-        code = account.code(spec.ranks)
-        if code is None:
-            return End.UNKNOWN, f"its end is not known: {account.complaint}", None
-        end = by_itself(code)
-        return end, "" if end is End.COMPLETED else in_words(code), code
+        return End.UNKNOWN, f"its end is not known: {account.complaint}", None
     if stop.done():
         return End.CANCELED, BY_RUNNER, None
     return End.TIMED_OUT, f"ended after its walltime of {spec.walltime_s:g} s", None

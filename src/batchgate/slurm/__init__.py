@@ -2,6 +2,7 @@
 
 from .accounting import Bill, Row, billed
 from .allocation import Allocation, current
+from .commands import no_contact
 from .jobs import JobStatus, job_state, requeue
 from .script import FILE, SIGNAL_EARLY_S, JobScript, time_text
 from .steps import Step, down_nodes, end_steps, find_steps, in_allocation, memory_per_cpu_mb
@@ -24,6 +25,7 @@ __all__ = [
     "in_allocation",
     "job_state",
     "memory_per_cpu_mb",
+    "no_contact",
     "requeue",
     "submit",
     "time_text",

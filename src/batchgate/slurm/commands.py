@@ -102,7 +102,7 @@ async def run(
             assert process.stderr is not None
             out, err = await asyncio.gather(_text(process.stdout), _text(process.stderr))
             code = await process.wait()
-            return Answer(None if code and _NO_CONTACT.search(err) else code, out, err)
+            return Answer(None if code and no_contact(err) else code, out, err)
     except TimeoutError:
         return Answer(None, err=f"{argv[0]} gave no answer in {deadline_s:g} s")
     except _TooLongError:
@@ -112,6 +112,11 @@ async def run(
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
             await process.wait()
+
+
+def no_contact(error: str) -> bool:
+    """Whether a program's complaint is that Slurm cannot be reached, and so no refusal."""
+    return _NO_CONTACT.search(error) is not None
 
 
 async def ask(*argv: str, run: Run = run) -> str:
