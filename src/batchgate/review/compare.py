@@ -11,36 +11,28 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import LedgerError
-from .scan import Raw, scan
+from ..ledger.reader import segment_name, segment_numbers
 from .stats import wilson
 
-_TYPES = {
-    "segment_opened",
-    "run_started",
-    "run_resumed",
-    "attempt_started",
-    "proposal_rejected",
-    "check_judged",
-    "decision_made",
-    "job_ended",
-    "result_accepted",
-    "result_rejected",
-}
-
-# What each of the many events counts for, read off its bytes. Within a text of JSON a quote is
-# escaped, so that none of these can be a stranger's.
-_TOLD = {
-    "check_judged": re.compile(
-        rb'"check":"((?:[^"\\]|\\.)*)",(?:"sample":\d+,)?"passed":(true|false),"hard":(true|false)'
-    ),
-    "decision_made": re.compile(rb'"disposition":"([a-z_]+)","attempts":(\d+)'),
-    "job_ended": re.compile(rb'"state":"([a-z_]+)"'),
-    "result_accepted": re.compile(rb'"feasible":(true|false)'),
-    "proposal_rejected": re.compile(rb'"stage":"((?:[^"\\\\]|\\\\.)*)"'),
-    "attempt_started": re.compile(rb""),
-    "result_rejected": re.compile(rb""),
-}
-_CHARGED = re.compile(rb'"charged_node_h":([-+.0-9eE]+)')
+# What an event counts for, read off its bytes: a line that begins as every line does, its type, and
+# the fields that tell. Within a text of JSON a quote is escaped, so that none of it can be a
+# stranger's. Nothing is tried twice (`++`), which makes it three times as fast.
+_TEXT = rb'"(?:[^"\\]++|\\.)*+"'
+_LINE = re.compile(
+    rb'\n\{"seq":[0-9]++,"at":"[0-9]++","type":"'
+    rb'(?:((?:segment_opened|run_started|run_resumed)"[^\n]*+)|([a-z_]++)"'
+    rb'(?:,"decision":[0-9]++)?+(?:,"attempt":[0-9]++)?+(?:,"(?:job|fingerprint)":'
+    + _TEXT
+    + rb")*+"
+    rb'(?:,"(check":' + _TEXT + rb',(?:"sample":[0-9]++,)?+"passed":(?:true|false),"hard":true'
+    rb'|disposition":"[a-z_]++","attempts":[0-9]++'
+    rb'|stage":' + _TEXT + rb""
+    rb'|state":"[a-z_]++"[^\n]*?"charged_node_h":[-+.0-9eE]++'
+    rb'|values":\{[^\n]*?\},"feasible":(?:true|false)))?+)'
+)
+_CHECK = re.compile(rb'check":(' + _TEXT + rb'),.*"passed":(true|false)')
+_BLOCK = 1 << 22
+"""Bytes that are looked at together."""
 _TRUE = b"true"
 
 
@@ -99,33 +91,45 @@ def figures(run_dir: str | Path) -> Figures:
     Raises:
         LedgerError: There is no ledger, nothing was started in it, or it cannot be read.
     """
-    told: Counter[tuple[str, tuple[bytes, ...]]] = Counter()
+    counts: Counter[str] = Counter()
     names: dict[str, Any] = {}
     charged, best = 0.0, None
-    for raw in scan(run_dir, _TYPES, unparsed=_TOLD.keys()):
-        kind = raw["type"]
-        if kind in _TOLD:
-            match = _TOLD[kind].search(raw["line"])
-            told[kind, match.groups() if match else ()] += 1
-        if kind == "job_ended":
-            charged += sum(map(float, _CHARGED.findall(raw["line"])[:1]))
-        elif kind == "result_accepted" and match is not None and match[1] == _TRUE:
-            value = json.loads(raw["line"])["values"][names["objective"]]
-            pick = min if names["goal"] == "MINIMIZE" else max
-            best = value if best is None else pick(best, value)
-        elif kind not in _TOLD:
-            names |= _named(raw)
-    if "campaign" not in names:
-        raise LedgerError(f"{run_dir} was never started, so there is nothing to compare")
-    counts: Counter[str] = Counter()
-    for (kind, said), count in told.items():
+    for (rare, kind, said), count in _told(Path(run_dir)):
+        if rare:
+            names |= _named(json.loads(b'{"type":"' + rare))
         for name in _counted(kind, said):
             counts[name] += count
+        if kind == b"job_ended":
+            charged += count * float(said.rpartition(b":")[2])
+        elif kind == b"result_accepted" and said.endswith(_TRUE):
+            value = json.loads(said[8 : said.rindex(b',"')])[names["objective"]]
+            pick = min if names["goal"] == "MINIMIZE" else max
+            best = value if best is None else pick(best, value)
+    if "campaign" not in names:
+        raise LedgerError(f"{run_dir} was never started, so there is nothing to compare")
     counts["lives"] = names["lives"]
     return Figures(names["run"], names["campaign"], names["digest"], counts, charged, best)
 
 
-def _named(raw: Raw) -> dict[str, Any]:
+def _told(run_dir: Path) -> Iterator[tuple[tuple[bytes, bytes, bytes], int]]:
+    """Yield what lines say, and how many say it, the first of them first."""
+    folder = run_dir / "ledger"
+    if not folder.is_dir():
+        raise LedgerError(f"{run_dir} holds no run: there is no folder {folder}")
+    try:
+        for number in segment_numbers(folder):
+            with (folder / segment_name(number)).open("rb") as file:
+                rest = b"\n"
+                while block := file.read(_BLOCK):
+                    block = rest + block
+                    whole = block.rfind(b"\n")  # a line that was cut off does not count
+                    yield from Counter(_LINE.findall(block, 0, whole)).items()
+                    rest = block[whole:]
+    except OSError as exc:
+        raise LedgerError(f"the ledger in {folder} cannot be read: {exc}") from exc
+
+
+def _named(raw: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a rare event says of the whole run."""
     match raw["type"]:
         case "segment_opened":
@@ -142,39 +146,40 @@ def _named(raw: Raw) -> dict[str, Any]:
             return {}
 
 
-def _counted(kind: str, said: tuple[bytes, ...]) -> Iterator[str]:
-    """Name what events of a kind count for that say these things."""
-    match kind, said:
-        case "attempt_started", _:
+def _counted(kind: bytes, said: bytes) -> Iterator[str]:
+    """Name what an event of this kind counts for that says this."""
+    match kind:
+        case b"attempt_started":
             yield "attempts"
-        case "proposal_rejected", (stage,):
-            yield f"judged by {_word(stage)}"
-            yield f"rejected by {_word(stage)}"
-        case "check_judged", (name, passed, b"true"):
-            yield f"judged by {_word(name)}"
-            if passed != _TRUE:
-                yield f"rejected by {_word(name)}"
-        case "decision_made", (disposition, attempts):
+        case b"proposal_rejected":
+            stage = json.loads(said.partition(b":")[2])
+            yield f"judged by {stage}"
+            yield f"rejected by {stage}"
+        case b"check_judged" if (found := _CHECK.match(said)) is not None:
+            yield f"judged by {json.loads(found[1])}"
+            if found[2] != _TRUE:
+                yield f"rejected by {json.loads(found[1])}"
+        case b"decision_made":
             yield "decisions"
-            yield f"decisions {disposition.decode()}"
-            if (disposition, attempts) == (b"accepted", b"1"):
+            yield f"decisions {_word(said)}"
+            if said == b'disposition":"accepted","attempts":1':
                 yield "accepted at the first ask"
-        case "job_ended", (state,):
+        case b"job_ended":
             yield "jobs"
-            yield f"jobs {state.decode()}"
-        case "result_accepted", (feasible,):
+            yield f"jobs {_word(said)}"
+        case b"result_accepted":
             yield "results"
-            yield "results feasible" if feasible == _TRUE else "results infeasible"
-        case "result_rejected", _:
+            yield "results feasible" if said.endswith(_TRUE) else "results infeasible"
+        case b"result_rejected":
             yield "results"
             yield "results rejected"
         case _:
             pass
 
 
-def _word(written: bytes) -> str:
-    """Return a text that stands in a line of JSON."""
-    return str(json.loads(b'"%b"' % written))
+def _word(said: bytes) -> str:
+    """Return the first value of what was said, a word of ours."""
+    return said.split(b'"', 3)[2].decode()
 
 
 def _lines(one: Figures, other: Figures) -> Iterator[Line]:
