@@ -86,6 +86,8 @@ class RunStarted(_Event):
     producer: str = ""
     settings: Plain = None
     """Site settings without secrets."""
+    files: Mapping[str, str] = {}
+    """SHA-256 of the campaign's own files beside the spec, by their names."""
 
 
 class RunResumed(_Event):
@@ -98,6 +100,10 @@ class RunResumed(_Event):
     digest: str = ""
     spec: Plain = None
     """The spec, when it differs from the one before (a raised grant, say)."""
+    files: Mapping[str, str] = {}
+    """SHA-256 of the campaign's own files beside the spec, by their names."""
+    changed: tuple[str, ...] = ()
+    """Of these, those that differ from the life before."""
 
 
 class AllocationSeen(_Event):

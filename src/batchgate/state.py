@@ -190,6 +190,7 @@ class State:
     run: str = ""
     spec: CampaignSpec | None = None
     digest: str = ""
+    files: Mapping[str, str] = field(default_factory=dict)
     granted_node_h: float = 0.0
     lives: int = 0
     life_s: float = 0.0
@@ -325,8 +326,10 @@ class State:
     def _start(self, event: RunStarted, at: float) -> None:
         self.started_at = at
         self._take_spec(event)
+        self.files = event.files
 
     def _resume(self, event: RunResumed, at: float) -> None:
+        self.files = event.files or self.files
         if event.spec is not None:
             self._take_spec(event)
         self._interrupt()

@@ -263,6 +263,19 @@ def test_a_change_of_how_the_model_is_asked_is_told_as_the_prompts() -> None:
     assert named(campaign.card(), "coarse").eras[-1].changed == ("prompt",)
 
 
+@pytest.mark.parametrize(("name", "what"), [("prompt.md", "prompt"), ("campaign.py", "check")])
+def test_another_file_of_the_campaign_begins_an_era(name: str, what: str) -> None:
+    campaign = Campaign()
+    for life, digest in ((2, "a"), (3, "a"), (4, "b")):
+        resumed = RunResumed(
+            version="0.1.0", files={"prompt.md": "a", "campaign.py": "a"} | {name: digest}
+        )
+        campaign.script.add(opened(life), resumed)
+        campaign.decide(passes=True, good=True)
+
+    assert [era.changed for era in named(campaign.card(), "coarse").eras] == [(), (what,)]
+
+
 # --- thresholds ----------------------------------------------------------------------------------
 
 

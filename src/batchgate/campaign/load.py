@@ -6,6 +6,7 @@ A campaign's functions are plain ones: no import of this package is needed in `c
 from __future__ import annotations
 
 import difflib
+import hashlib
 import importlib
 import importlib.metadata
 import importlib.util
@@ -181,6 +182,21 @@ class Campaign:
             if check.hard or not hard_only
             for problem in check.problems(given)
         ]
+
+    def files(self) -> dict[str, str]:
+        """Return the SHA-256 of the prompt and of `campaign.py`, by their names.
+
+        Raises:
+            ConfigError: `campaign.py` cannot be read.
+        """
+        found = {self.spec.campaign.prompt: self.prompt.encode()} if self.prompt else {}
+        code = self.folder / "campaign.py" if self.folder else None
+        try:
+            if code is not None and code.is_file():
+                found[code.name] = code.read_bytes()
+        except OSError as exc:
+            raise ConfigError(f"{code} cannot be read: {exc.strerror}") from exc
+        return {name: hashlib.sha256(data).hexdigest() for name, data in sorted(found.items())}
 
     def resolve(self, use: str, *, what: str) -> Callable[..., Any]:
         """Return a function by its name, `module:function`; `what` begins an error's message.

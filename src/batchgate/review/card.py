@@ -168,7 +168,7 @@ class Campaigns:
     """Which campaign was in force when."""
 
     def __init__(self) -> None:
-        self._since: list[tuple[float, CampaignSpec, str]] = []
+        self._since: list[tuple[float, CampaignSpec, str, Mapping[str, str]]] = []
         self._keys: dict[tuple[int, str], tuple[str, str]] = {}
 
     def watch(self, entries: Iterable[Entry]) -> Iterator[Entry]:
@@ -181,19 +181,22 @@ class Campaigns:
                     if event.spec is None
                     else CampaignSpec.model_validate(event.spec, extra="ignore")
                 )
-                self._since.append((entry.at, spec, event.version))
+                files = event.files or (self._since[-1][3] if self._since else {})
+                self._since.append((entry.at, spec, event.version, files))
             yield entry
 
     def key(self, attempt: AttemptRow, check: str) -> tuple[str, str, str]:
         """Return what a verdict depends on: the model, how it is asked, and the check."""
         place = bisect.bisect_right(self._since, attempt.started_at, key=lambda item: item[0]) - 1
         if (place, check) not in self._keys:
-            _, spec, version = self._since[place]
-            self._keys[place, check] = _versions(spec, version, check)
+            _, spec, version, files = self._since[place]
+            self._keys[place, check] = _versions(spec, version, files, check)
         return attempt.model, *self._keys[place, check]
 
 
-def _versions(spec: CampaignSpec, version: str, check: str) -> tuple[str, str]:
+def _versions(
+    spec: CampaignSpec, version: str, files: Mapping[str, str], check: str
+) -> tuple[str, str]:
     """Return digests of how the model is asked, and of a check or the whole gate."""
     if check == GATE:
         told = [spec.model_dump(mode="json", include={"check", "level", "duplicates"})]
@@ -201,8 +204,9 @@ def _versions(spec: CampaignSpec, version: str, check: str) -> tuple[str, str]:
         uses = (use for use in spec.check if check in {use.name, use.use.partition(":")[2]})
         levels = (level for level in spec.verifiers if check == level.name)
         told = [one.model_dump(mode="json") for one in (*uses, *levels)]
-    asked = _digest(spec.producer.model_dump(mode="json"), spec.campaign.prompt)
-    return asked, _digest(told, version)
+    prompt = spec.campaign.prompt
+    asked = _digest(spec.producer.model_dump(mode="json"), prompt, files.get(prompt))
+    return asked, _digest(told, version, files.get("campaign.py"))
 
 
 def _digest(*parts: Any) -> str:

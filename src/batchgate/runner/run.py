@@ -176,7 +176,7 @@ class Runner:
         return self.tenure.requeue and (in_order or self.tenure.at_end)
 
     def _open(self) -> None:
-        spec, state = self.campaign.spec, self.state
+        spec, state, files = self.campaign.spec, self.state, self.campaign.files()
         name = self.model.name if self.model else "none"
         if state.spec is None:
             event: RunStarted | RunResumed = RunStarted(
@@ -189,6 +189,7 @@ class Runner:
                 slots=self.slots,
                 producer=name,
                 settings=plain(self.settings),
+                files=files,
             )
         else:
             recorded = state.spec.campaign.name
@@ -198,12 +199,16 @@ class Runner:
                     f"another name than {spec.campaign.name!r}; choose another run directory"
                 )
             changed = state.digest != spec.digest
+            known = state.files
+            both = sorted({*files, *known}) if known else []
             event = RunResumed(
                 version=__version__,
                 slots=self.slots,
                 producer=name,
                 digest=spec.digest,
                 spec=spec.model_dump(mode="json") if changed else None,
+                files=files,
+                changed=tuple(name for name in both if files.get(name) != known.get(name)),
             )
         self.recorder.record(event)
         self.recorder.record(self.tenure.seen())
