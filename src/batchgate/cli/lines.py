@@ -43,7 +43,9 @@ def line(event: Event, state: State) -> str | None:  # noqa: C901, PLR0911, PLR0
         case RunStarted():
             return f"run started: campaign {event.campaign}, producer {event.producer}"
         case RunResumed():
-            other = f", with another {visible(' and '.join(event.changed))}" if event.changed else ""
+            other = (
+                f", with another {visible(' and '.join(event.changed))}" if event.changed else ""
+            )
             evaluated = f"{state.evaluated} candidates evaluated so far"
             return f"run resumed: life {state.lives}, {evaluated}{other}"
         case AllocationSeen():
