@@ -12,6 +12,11 @@ READY := .venv/.ready
 # Tests that start servers, browsers or whole campaigns run one after the other.
 PARALLEL ?= 2
 
+# Those with Slurm mostly wait for it, so they run beside the others; one after the other, because the
+# cluster is the host's.
+SLURM_LOG := .venv/slurm-tests.log
+STOP_SLURM = trap '[ "$$(id -u)" -ne 0 ] || tests/slurm/stop.sh' EXIT
+
 .PHONY: help demo test test-fast test-vllm test-slurm check format docs lock clean
 .DEFAULT_GOAL := help
 
@@ -40,8 +45,10 @@ demo: $(READY)
 test: $(READY)
 	@tests/tools.sh
 	$(BIN)/python -m coverage erase
-	@trap tests/slurm/stop.sh EXIT; set -x; \
-	$(BIN)/python -m pytest -m "not vllm" -n $(PARALLEL) --dist loadgroup --cov --cov-report=
+	@$(STOP_SLURM); set -x; \
+	$(BIN)/python -m pytest -m slurm >$(SLURM_LOG) 2>&1 & slurm=$$!; \
+	$(BIN)/python -m pytest -m "not vllm and not slurm" -n $(PARALLEL) --dist loadgroup --cov --cov-report=; code=$$?; \
+	wait $$slurm || code=1; cat $(SLURM_LOG); exit $$code
 	$(BIN)/python -m coverage report --fail-under=100 --include="$$(cat tests/fully-covered.txt | paste -sd,)"
 	$(BIN)/python -m pytest -m vllm
 
@@ -51,9 +58,8 @@ test-fast: $(READY)
 test-vllm: $(READY)
 	$(BIN)/python -m pytest -m vllm
 
-# The cluster is the host's own, so these tests run one after the other.
 test-slurm: $(READY)
-	@trap tests/slurm/stop.sh EXIT; set -x; $(BIN)/python -m pytest -m slurm
+	@$(STOP_SLURM); set -x; $(BIN)/python -m pytest -m slurm --durations=10
 
 check: $(READY)
 	$(BIN)/ruff check .

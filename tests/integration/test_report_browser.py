@@ -1,151 +1,24 @@
-"""The report as a browser shows it: Chromium, without a window, driven over its DevTools pipe."""
+"""The report as a browser shows it."""
 
 from __future__ import annotations
 
 import base64
-import fcntl
 import json
 import os
-import select
-import shutil
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from batchgate.events import Entry
-from batchgate.review.record import RunRecord
-from batchgate.review.report import page
+from batchgate.review.report import Findings, page
+from tests.browser import Browser, chromium
 from tests.synthetic_run import hostile, night
-
-ANSWER_S = 60.0
-"""Longest wait for an answer of the browser, which may have to share a core."""
-
-# The browser reads its commands from descriptor 3 and answers on 4.
-_LAUNCH = """
-import os, sys
-os.dup2(int(sys.argv[1]), 3)
-os.dup2(int(sys.argv[2]), 4)
-os.execvp(sys.argv[3], sys.argv[3:])
-"""
-_FLAGS = (
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-dev-shm-usage",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--remote-debugging-pipe",
-)
-
-
-class Browser:
-    """A browser with one tab."""
-
-    def __init__(self, program: str, profile: Path) -> None:
-        commands, self._out = _high_pipe()
-        self._in, answers = _high_pipe()
-        launch = [sys.executable, "-c", _LAUNCH, str(commands), str(answers)]
-        self._process = subprocess.Popen(
-            [*launch, program, *_FLAGS, f"--user-data-dir={profile}"],
-            pass_fds=(commands, answers),
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-        os.close(commands)
-        os.close(answers)
-        self._buffer = b""
-        self._number = 0
-        self._tab: dict[str, str] = {}
-        self.events: list[dict[str, Any]] = []
-        target = self.call("Target.createTarget", url="about:blank")["targetId"]
-        session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
-        self._tab = {"sessionId": session}
-        for domain in ("Page", "Runtime", "Log", "Network"):
-            self.call(f"{domain}.enable")
-
-    def call(self, method: str, **params: Any) -> dict[str, Any]:
-        self._number += 1
-        command = {"id": self._number, "method": method, "params": params, **self._tab}
-        os.write(self._out, json.dumps(command).encode() + b"\0")
-        while (message := self._read()).get("id") != self._number:
-            self.events.append(message)
-        assert "error" not in message, message
-        result: dict[str, Any] = message["result"]
-        return result
-
-    def open(self, path: Path, *, hash_: str = "", script: bool = True) -> None:
-        """Show a page and wait until its script has done its work."""
-        self.call("Emulation.setScriptExecutionDisabled", value=not script)
-        self._go("about:blank")  # or a new hash would only scroll
-        self.events.clear()
-        self._go(f"{path.as_uri()}{hash_}")
-        if script:
-            self.until("document.getElementById('filters')?.hidden === false")
-
-    def value(self, expression: str) -> Any:
-        answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True)
-        assert "exceptionDetails" not in answer, answer
-        return answer["result"].get("value")
-
-    def until(self, expression: str) -> None:
-        deadline = time.monotonic() + ANSWER_S
-        while not self.value(f"!!({expression})"):
-            assert time.monotonic() < deadline, f"never came true: {expression}"
-            time.sleep(0.02)  # a page cannot tell us when
-
-    def complaints(self) -> list[dict[str, Any]]:
-        """Return what the page logged, and what it threw."""
-        told = {"Log.entryAdded", "Runtime.exceptionThrown", "Runtime.consoleAPICalled"}
-        return [event for event in self.events if event.get("method") in told]
-
-    def requests(self) -> list[str]:
-        return [
-            event["params"]["request"]["url"]
-            for event in self.events
-            if event.get("method") == "Network.requestWillBeSent"
-        ]
-
-    def close(self) -> None:
-        self._process.terminate()
-        self._process.wait(ANSWER_S)
-        os.close(self._out)
-        os.close(self._in)
-
-    def _go(self, url: str) -> None:
-        self.call("Page.navigate", url=url)
-        self.until(f"location.href === {json.dumps(url)} && document.readyState === 'complete'")
-
-    def _read(self) -> dict[str, Any]:
-        while b"\0" not in self._buffer:
-            ready, _, _ = select.select([self._in], [], [], ANSWER_S)
-            assert ready, "the browser does not answer"
-            part = os.read(self._in, 1 << 16)
-            assert part, "the browser has ended"
-            self._buffer += part
-        text, _, self._buffer = self._buffer.partition(b"\0")
-        message: dict[str, Any] = json.loads(text)
-        return message
-
-
-def _high_pipe() -> tuple[int, int]:
-    """Return a pipe whose descriptors are neither 3 nor 4."""
-    low = os.pipe()
-    high = tuple(fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 10) for fd in low)
-    for fd in low:
-        os.close(fd)
-    return high[0], high[1]
 
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    program = shutil.which("chromium") or shutil.which("google-chrome")
+    program = chromium()
     if program is None:
         missing = "no chromium here; install it (Debian: apt-get install chromium)"
         if os.environ.get("CI"):
@@ -158,13 +31,13 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 def written(folder: Path, entries: list[Entry]) -> Path:
     path = folder / "report of a run.html"
-    path.write_text(page(RunRecord.of(entries)), encoding="utf-8")
+    path.write_text(page(Findings.of(entries)), encoding="utf-8")
     return path
 
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return written(tmp_path_factory.mktemp("report"), night(decisions=90))
+    return written(tmp_path_factory.mktemp("report"), night(decisions=90, everything=True))
 
 
 ROWS = "[...document.querySelectorAll('#attempts-table tbody tr')]"
@@ -178,7 +51,7 @@ def test_a_report_opens_from_a_file_without_a_complaint_or_a_request(
 
     assert browser.complaints() == []
     assert browser.requests() == [report.as_uri()]
-    assert browser.value("document.querySelectorAll('svg').length") == 4
+    assert browser.value("document.querySelectorAll('figure svg').length") == 7
 
 
 def test_the_script_shows_the_same_rows_as_the_page_without_it(
@@ -197,13 +70,17 @@ def test_the_script_shows_the_same_rows_as_the_page_without_it(
 def test_hostile_text_is_shown_and_does_nothing(browser: Browser, tmp_path: Path) -> None:
     browser.open(written(tmp_path, hostile()))
 
+    lines = browser.value(f"{ROWS}.length")
     browser.value(f"{ROWS}.forEach((row) => row.querySelector('button').click())")
+    browser.until(f"document.querySelectorAll('.details').length === {lines}")
+    told = browser.value("document.querySelector('.details').textContent")
     browser.value("document.getElementById('filter-text').dispatchEvent(new Event('input'))")
 
+    assert "<script>" in told
     assert browser.value("window.pwned") is None
     assert browser.value("({}).pwned") is None
     assert browser.value("document.images.length") == 0
-    assert browser.value("document.scripts.length") == 2
+    assert browser.value("document.scripts.length") == 3
     assert "<img src=" in browser.value("document.body.textContent")
     assert browser.complaints() == []
 
@@ -230,6 +107,7 @@ def test_a_search_leaves_the_lines_that_have_the_words(browser: Browser, report:
 
     browser.value("document.getElementById('filter-text').value = 'Closer Than 0.5'")
     browser.value("document.getElementById('filter-text').dispatchEvent(new Event('input'))")
+    browser.until("document.getElementById('filter-count').textContent.includes(' of ')")
 
     texts = browser.value(f"{ROWS}.map((row) => row.textContent)")
     assert texts
@@ -267,7 +145,8 @@ def test_a_click_on_a_head_sorts_and_a_second_one_turns_round(
     browser: Browser, report: Path
 ) -> None:
     browser.open(report)
-    results = f"{ROWS}.map((row) => parseFloat(row.cells[5].textContent)).filter((v) => !isNaN(v))"
+    told = f"{ROWS}.map((row) => row.cells[5].textContent)"
+    results = f"{told}.filter((text) => /^[-.\\d]+ \\(/.test(text)).map(parseFloat)"
     click = "document.querySelector('#attempts-table thead th:nth-child(6) button').click()"
 
     browser.value(click)
@@ -297,6 +176,60 @@ def test_a_line_opens_and_closes_by_keyboard(browser: Browser, report: Path) -> 
     assert "Check disc" in details
 
 
+def test_a_line_that_is_chosen_twice_at_once_stays_closed(browser: Browser, report: Path) -> None:
+    browser.open(report)
+    button = "document.querySelector('#attempts-table tbody button')"
+
+    browser.value(f"{button}.click(); {button}.click()")
+    browser.value(f"{ROWS}[1].querySelector('button').click()")
+    browser.until("document.querySelector('.details')")
+
+    assert browser.value(f"{button}.getAttribute('aria-expanded')") == "false"
+    assert browser.value("document.querySelectorAll('.details').length") == 1
+
+
+def test_what_is_only_in_the_details_is_found_too(browser: Browser, report: Path) -> None:
+    browser.open(report)
+
+    browser.value("document.getElementById('filter-text').value = 'after 1 rejected result'")
+    browser.value("document.getElementById('filter-text').dispatchEvent(new Event('input'))")
+    browser.until("document.getElementById('filter-count').textContent.includes(' of ')")
+
+    assert 0 < len(browser.value(NAMES)) < 20
+
+
+def test_a_lead_goes_to_the_attempts_of_its_decision(browser: Browser, report: Path) -> None:
+    browser.open(report)
+    lead = "document.querySelector('[aria-labelledby=look-here-first] td a')"
+    name = browser.value(f"{lead}.textContent")
+
+    browser.value(f"{lead}.click()")
+    browser.until("document.getElementById('filter-count').textContent.includes('decision')")
+
+    assert {found.partition(".")[0] for found in browser.value(NAMES)} == {name}
+
+
+def test_every_section_can_be_reached_by_keyboard(browser: Browser, report: Path) -> None:
+    browser.open(report)
+
+    links = browser.value(
+        "[...document.querySelectorAll('.contents a')].map((a) => a.hash.slice(1))"
+    )
+
+    heads = browser.value("[...document.querySelectorAll('h2')].map((head) => head.id)")
+    assert links == heads
+    scrolled = "[...document.querySelectorAll('figure, .scroll')].every((e) => e.tabIndex === 0)"
+    assert browser.value(scrolled)
+
+
+def test_charts_are_there_without_a_script(browser: Browser, report: Path) -> None:
+    browser.open(report, script=False)
+
+    assert browser.value("document.querySelectorAll('figure svg').length") == 7
+    assert browser.value("document.getElementById('filters').hidden")
+    assert browser.value("document.getElementById('pages').hidden")
+
+
 def test_pages_of_lines_can_be_turned(browser: Browser, report: Path) -> None:
     browser.open(report)
     total = browser.value("parseInt(document.getElementById('filter-count').textContent)")
@@ -312,7 +245,7 @@ def test_pages_of_lines_can_be_turned(browser: Browser, report: Path) -> None:
     assert browser.value(NAMES) == first
 
 
-@pytest.mark.parametrize("width", [1280, 800, 400])
+@pytest.mark.parametrize("width", [1440, 1280, 800, 400])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_page_fits_its_window(browser: Browser, report: Path, width: int, scheme: str) -> None:
     screen = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}

@@ -117,7 +117,7 @@ def test_a_campaign_of_three_lives_runs_every_job_once(
         has_results(night, wanted)
         until(lambda: "since 20" in status(night), within_s=30, what="a running job")
         said = status(night)
-        again = "requeued 1 times, " if life == 2 else ""
+        again = "requeue 1, " if life == 2 else ""
         assert re.search(rf"running, pid \d+ on host \S+ in Slurm job {job}, life {life}, ", said)
         assert re.search(rf"Slurm job {job}, {again}1 node, \d min \d\d s left\n", said)
 

@@ -23,12 +23,17 @@ from batchgate.events import (
     CheckJudged,
     DecisionMade,
     DecisionOpened,
+    DecisionParked,
+    Entry,
     FailureRecorded,
     JobEnded,
     JobPlanned,
+    ParkedResolved,
     ProposalMade,
     ProposalRejected,
     ResultAccepted,
+    ResultParked,
+    ResultRejected,
     RunStopped,
     SegmentClosed,
     ServerStarted,
@@ -37,13 +42,17 @@ from batchgate.job import End, JobState
 from batchgate.ledger import Ledger
 from batchgate.review.occupancy import Occupancy
 from batchgate.review.record import RunRecord
-from batchgate.review.report import page, write_report
-from batchgate.review.report.bars import funnel, node_hours
+from batchgate.review.report import Findings, page, write_report
+from batchgate.review.report.bars import bill, funnel, grant
 from batchgate.review.report.html import Markup, joined, tag
-from batchgate.review.report.lanes import MAX_LANES, lanes
+from batchgate.review.report.lanes import DENSE, MAX_LANES, lanes
+from batchgate.review.report.lines import ROOMS, lines, room_for
+from batchgate.review.report.packing import BLOCK, packed, packed_details
 from batchgate.review.report.progress import progress
+from batchgate.review.report.rivals import rivals
+from batchgate.review.report.scatter import scatters
 from batchgate.review.report.svg import Scale, log_ticks, round_step
-from batchgate.review.report.table import Line, lines, packed
+from batchgate.review.report.table import Line
 from batchgate.review.summary import summarise
 from batchgate.review.text import visible
 from tests.synthetic_run import START_AT, Script, chosen, hostile, night, started
@@ -71,10 +80,20 @@ class Page(HTMLParser):
 
 
 def unpacked(document: str) -> dict[str, list[Any]]:
-    match = re.search(r'<script id="attempts-data"[^>]*>([^<]*)</script>', document)
+    """Return the lines of the table as columns, as the page's script would."""
+    columns: dict[str, list[Any]] = data(block(document, "attempts-data"))
+    blocks = block(document, "attempts-details").split(" ")
+    return columns | {"details": [details for each in blocks for details in data(each)]}
+
+
+def block(document: str, name: str) -> str:
+    match = re.search(rf'<script id="{name}"[^>]*>([^<]*)</script>', document)
     assert match
-    columns: dict[str, list[Any]] = json.loads(gzip.decompress(base64.b64decode(match[1])))
-    return columns
+    return match[1]
+
+
+def data(packed: str) -> Any:
+    return json.loads(gzip.decompress(base64.b64decode(packed)))
 
 
 def content(document: str) -> str:
@@ -82,12 +101,13 @@ def content(document: str) -> str:
 
     Compressed bytes differ between builds of zlib; what they hold does not.
     """
-    data = json.dumps(unpacked(document), indent=1, ensure_ascii=False)
+    columns = json.dumps(unpacked(document), indent=1, ensure_ascii=False)
     document = re.sub(r"(?s)<style>.*?</style>", "<style></style>", document)
     document = re.sub(r"(?s)<script>.*?</script>", "<script></script>", document)
     document = re.sub(r"sha256-[\w+/=]+", "sha256-", document)
     document = re.sub(r"(branin) [0-9a-f]{12}", r"\1", document)
-    document = re.sub(r'(<script id="attempts-data"[^>]*>)[^<]*', lambda m: m[1] + data, document)
+    document = document.replace(block(document, "attempts-data"), columns)
+    document = document.replace(block(document, "attempts-details"), "")
     return document.replace("><", ">\n<")
 
 
@@ -165,7 +185,7 @@ def charts(record: RunRecord) -> list[Markup | None]:
         progress(record),
         lanes(record, Occupancy.of(record)),
         funnel(record),
-        node_hours(summarise(record).node_h),
+        grant(summarise(record).node_h),
     ]
 
 
@@ -184,6 +204,11 @@ Fate = tuple[float, bool] | End | None
 
 def results(*fates: Fate, **changes: Any) -> RunRecord:
     """Return a run with a job for each fate, a second and half a node-hour long."""
+    return RunRecord.of(ended(*fates, **changes))
+
+
+def ended(*fates: Fate, **changes: Any) -> list[Entry]:
+    """Return the entries of such a run."""
     script = Script().begin(**changes)
     for number, fate in enumerate(fates, start=1):
         one, job = chosen(x1=float(number % 10), x2=number / 100), f"j{number}"
@@ -213,7 +238,7 @@ def results(*fates: Fate, **changes: Any) -> RunRecord:
                     job=job, fingerprint=one.fingerprint, values=values, feasible=feasible
                 )
             )
-    return RunRecord.of(script.entries)
+    return script.entries
 
 
 @pytest.mark.parametrize("decisions", [3, 60, 700])
@@ -297,9 +322,7 @@ def test_lanes_show_jobs_by_what_became_of_them() -> None:
 
 
 def test_more_lanes_than_can_be_read_are_left_out_and_told() -> None:
-    found = results((5.0, True), slots=MAX_LANES + 3)
-
-    document = page(found)
+    document = page(Findings.of(ended((5.0, True), slots=MAX_LANES + 3)))
 
     assert f">slot {MAX_LANES - 3}</text>" in document
     assert f">slot {MAX_LANES + 1}</text>" not in document
@@ -320,6 +343,71 @@ def test_many_marks_become_one_path_for_each_class() -> None:
     # One of the paths is the legend's.
     assert len(drawn(progress(few), "model")) == 51
     assert len(drawn(progress(many), "model")) == 2
+
+
+def test_very_many_results_are_dots_in_whole_pixels() -> None:
+    chart = progress(results(*[(1.0 + n % 7, n % 3 > 0) for n in range(1200)], End.EXIT))
+
+    (dots,) = drawn(chart, "dots model")
+    assert re.fullmatch(r"(M\d+ \d+h0)+", dots.get("d") or "")
+    assert drawn(chart, "dots model hollow")
+    assert drawn(chart, "dots bad")
+
+
+def test_a_crowded_lane_is_drawn_as_what_it_was_busy_with() -> None:
+    fates = [End.EXIT if n % 50 == 0 else (1.0, True) for n in range(5 * DENSE)]
+    found = results(*fates, slots=1)
+
+    chart = lanes(found, Occupancy.of(found))
+
+    # One of the paths is the legend's.
+    assert len(drawn(chart, "model")) - 1 < DENSE
+    assert titles(chart, "bad") == ["bad"] * (len(drawn(chart, "bad")) - 1)
+
+
+def test_rivals_start_at_their_first_feasible_result_and_go_on_to_their_last_hour() -> None:
+    script = Script()
+    script.entries = ended((5.0, True), (6.0, False), (4.0, True))
+    script.now_at = script.entries[-1].at
+    one = chosen(x1=9.0, x2=1.0)
+    made = {"disposition": "fallback", "candidates": (one,)}
+    script.add(DecisionOpened(decision=9), DecisionMade(decision=9, **made))
+    script.add(planned("j9", 9, one), ran("j9", node_h=0.5), accepted("j9", one, 7.0))
+
+    chart = rivals(RunRecord.of(script.entries))
+
+    assert chart is not None
+    model, _ = (path.get("d") or "" for path in drawn(chart, "course model"))
+    surrogate, _ = (path.get("d") or "" for path in drawn(chart, "course surrogate"))
+    assert re.fullmatch(r"M[\d.]+ [\d.]+H868\.0V[\d.]+H868\.0", model)
+    assert re.fullmatch(r"M([\d.]+) [\d.]+H\1", surrogate)
+    assert "model: 4 for 1.5 node-hours" in chart
+    assert "surrogate: 7 for 0.5 node-hours" in chart
+
+
+def test_rivals_need_a_result_of_both() -> None:
+    assert rivals(results((5.0, True))) is None
+    assert rivals(RunRecord.of([])) is None
+
+
+def test_a_verifier_is_drawn_beside_the_job_with_the_line_where_both_agree() -> None:
+    (chart,) = scatters(RunRecord.of(night(decisions=30)))
+
+    assert len(drawn(chart, "equal")) == 2
+    told = titles(chart, "done")
+    assert told
+    assert all(re.fullmatch(r"D\d+\.\d: \S+ and \S+", one) for one in told)
+
+
+def test_the_bill_is_drawn_by_what_it_went_on() -> None:
+    chart = bill(Findings.of(night(decisions=30, everything=True)).hours)
+
+    kinds = [path.get("class") for path in ET.fromstring(chart or "").iter("path")]
+    assert kinds == ["done", "overdue", "lost", "verifying", "serving", "idle"]
+
+
+def test_no_bill_is_drawn_before_anything_was_spent() -> None:
+    assert bill(Findings.of(Script().begin().entries).hours) is None
 
 
 # --- the table -----------------------------------------------------------------------------------
@@ -383,11 +471,156 @@ def test_packed_lines_are_columns_of_equal_length_without_a_bracket() -> None:
 
     text = packed(found)
 
-    columns = json.loads(gzip.decompress(base64.b64decode(text)))
+    columns = data(text)
     assert "<" not in text
-    assert set(columns) == set(Line.__dataclass_fields__)
+    assert set(columns) == set(Line.__dataclass_fields__) - {"details"}
     assert {len(column) for column in columns.values()} == {len(found)}
     assert columns["id"][0] == found[0].id
+
+
+def test_details_are_packed_in_blocks_in_the_order_of_their_lines() -> None:
+    (line, *_) = lines(RunRecord.of(night(decisions=3)))
+    found = [replace(line, details=(("Place", str(place)),)) for place in range(BLOCK + 2)]
+
+    blocks = [data(block) for block in packed_details(found).split(" ")]
+
+    assert [len(block) for block in blocks] == [BLOCK, 2]
+    assert blocks[1][0] == [["Place", str(BLOCK)]]
+
+
+def planned(job: str, decision: int, one: Any, **more: Any) -> JobPlanned:
+    return JobPlanned(
+        job=job,
+        decision=decision,
+        fingerprint=one.fingerprint,
+        candidate=one.candidate,
+        level="fine",
+        reserved_node_h=0.1,
+        walltime_s=600,
+        **more,
+    )
+
+
+def ran(job: str, *, node_h: float = 0.1) -> JobEnded:
+    return JobEnded(job=job, state=JobState.COMPLETED, end=End.COMPLETED, charged_node_h=node_h)
+
+
+def accepted(job: str, one: Any, y: float) -> ResultAccepted:
+    return ResultAccepted(job=job, fingerprint=one.fingerprint, values={"y": y}, feasible=True)
+
+
+def rejected_decision(script: Script, one: Any) -> Script:
+    """Open decision 1, and let its only attempt be rejected."""
+    where = {"decision": 1, "attempt": 1}
+    return script.add(
+        DecisionOpened(decision=1),
+        AttemptStarted(**where),
+        ProposalMade(**where, proposal={"candidates": [dict(one.candidate)]}),
+        CheckJudged(
+            **where, check="disc", passed=False, reasons=("too far",), refused=(one.fingerprint,)
+        ),
+    )
+
+
+def test_an_audit_is_told_at_the_attempt_whose_candidate_it_ran() -> None:
+    one, other = chosen(x1=1.0, x2=1.0), chosen(x1=2.0, x2=2.0)
+    audit = one.model_copy(update={"audit_probability": 0.25})
+    script = rejected_decision(Script().begin(), one)
+    script.add(
+        DecisionMade(
+            decision=1, disposition="fallback", candidates=(other, audit), cause="rejected"
+        ),
+        planned("j1", 1, other),
+        planned("j2", 1, one),
+        ran("j1"),
+        accepted("j1", other, 9.0),
+        ran("j2"),
+        accepted("j2", one, 3.0),
+    )
+    record = RunRecord.of(script.entries)
+
+    attempt, taken = lines(record)
+
+    assert (attempt.verdict, attempt.result) == ("rejected", "3 (audit: feasible)")
+    assert "Audit j2" in dict(attempt.details)
+    assert (taken.proposal, taken.result) == ("x1=2 x2=2", "9 (feasible)")
+    assert [job.source for job in record.jobs] == ["surrogate", "model"]
+
+
+def test_a_parked_decision_has_a_line_that_says_until_when() -> None:
+    script = rejected_decision(Script().begin(), chosen(x1=1.0, x2=1.0))
+    script.add(DecisionParked(decision=1, expires_at=START_AT + 7200))
+
+    attempt, waiting = lines(RunRecord.of(script.entries))
+
+    assert attempt.disposition == "parked"
+    assert (waiting.id, waiting.source, waiting.verdict) == ("1", "person", "parked")
+    told = dict(waiting.details)["Person, D1"]
+    assert told.endswith("waits until 2026-05-28 22:26:40 UTC")
+
+
+@pytest.mark.parametrize(
+    ("action", "disposition", "told"),
+    [
+        ("accept", "accepted", "accepted by ada after 1 s: fine"),
+        ("reject", "refused", "rejected by ada after 1 s: fine"),
+        ("expire", "fallback", "nobody answered within 1 s"),
+    ],
+)
+def test_what_a_person_answered_is_told(action: Any, disposition: Any, told: str) -> None:
+    one = chosen(x1=1.0, x2=1.0)
+    script = rejected_decision(Script().begin(), one)
+    candidates = () if action == "reject" else (one,)
+    made = DecisionMade(decision=1, disposition=disposition, candidates=candidates, cause="person")
+    script.add(
+        DecisionParked(decision=1, expires_at=START_AT),
+        ParkedResolved(what="D1", action=action, by="ada", reason="fine"),
+        made,
+    )
+
+    _, line = lines(RunRecord.of(script.entries))
+
+    assert line.verdict == ("refused" if action == "reject" else "taken")
+    assert dict(line.details)["Person, D1"].endswith(told)
+
+
+def test_a_parked_result_and_one_that_ran_again_are_told_at_their_decision() -> None:
+    one, what = chosen(x1=1.0, x2=1.0), {"fingerprint": "", "reasons": ("residual is 1",)}
+    script = Script().begin().add(DecisionOpened(decision=1))
+    script.add(
+        DecisionMade(decision=1, disposition="fallback", candidates=(one,)),
+        planned("j1", 1, one),
+        ran("j1"),
+        ResultRejected(job="j1", **(what | {"fingerprint": one.fingerprint}), again=True),
+        planned("j2", 1, one, attempt=2, rerun=1),
+        ran("j2"),
+        ResultParked(job="j2", **what, expires_at=START_AT),
+    )
+
+    (line,) = lines(RunRecord.of(script.entries))
+
+    details = dict(line.details)
+    assert line.result == "1 invalid, 1 parked"
+    assert "with changed settings, after 1 rejected result" in details["Job j2"]
+    assert details["Person, j2"].endswith("residual is 1")
+
+
+def test_the_sample_that_was_accepted_is_named() -> None:
+    where = {"decision": 1, "attempt": 1}
+    one, other = {"candidates": [{"x1": 1.0}]}, {"candidates": [{"x1": 2.0}]}
+    script = Script().begin().add(DecisionOpened(decision=1), AttemptStarted(**where))
+    script.add(
+        ProposalMade(**where, proposal=one, others=(other,)),
+        CheckJudged(**where, check="disc", passed=False, reasons=("no",)),
+        CheckJudged(**where, check="disc", passed=True, sample=2),
+        DecisionMade(decision=1, disposition="accepted", sample=2),
+    )
+
+    (line,) = lines(RunRecord.of(script.entries))
+
+    details = dict(line.details)
+    assert (line.proposal, line.verdict) == ("x1=2", "accepted")
+    assert (details["Sample 1"], details["Sample 2, accepted"]) == ("x1=1", "x1=2")
 
 
 # --- the page ------------------------------------------------------------------------------------
@@ -419,18 +652,18 @@ def test_packed_lines_are_columns_of_equal_length_without_a_bracket() -> None:
     ],
 )
 def test_a_run_can_be_reported_at_any_point(entries: list[Any], told: str) -> None:
-    assert told in "".join(Page(page(RunRecord.of(entries))).text)
+    assert told in "".join(Page(page(Findings.of(entries))).text)
 
 
 def test_a_run_can_be_reported_after_each_of_its_events() -> None:
     entries = night(decisions=6)
 
     for events in range(0, len(entries), 3):
-        assert page(RunRecord.of(entries[:events])).endswith("</html>\n")
+        assert page(Findings.of(entries[:events])).endswith("</html>\n")
 
 
 def test_a_page_needs_nothing_from_outside() -> None:
-    found = Page(page(RunRecord.of(night())))
+    found = Page(page(Findings.of(night())))
 
     assert not {tag for tag, _ in found.tags} & {"link", "img", "iframe", "object", "embed", "base"}
     assert not [a for _, attributes in found.tags for a in attributes if a in {"src", "style"}]
@@ -439,7 +672,7 @@ def test_a_page_needs_nothing_from_outside() -> None:
 
 
 def test_only_the_pages_own_style_and_script_are_allowed() -> None:
-    document = page(RunRecord.of(hostile()))
+    document = page(Findings.of(hostile()))
 
     (policy,) = (
         meta["content"] or ""
@@ -455,11 +688,11 @@ def test_only_the_pages_own_style_and_script_are_allowed() -> None:
 
 
 def test_text_of_strangers_makes_no_element_and_keeps_no_hidden_character() -> None:
-    document = page(RunRecord.of(hostile()))
+    document = page(Findings.of(hostile()))
 
     found = Page(document)
     assert not found.all("img")
-    assert len(found.all("script")) == 2
+    assert len(found.all("script")) == 3
     assert "[U+202E]" in document
     assert not re.search("[\u202a-\u202e\u200b\x1b\x00]", document)
     told = json.dumps(unpacked(document), ensure_ascii=False)
@@ -467,22 +700,22 @@ def test_text_of_strangers_makes_no_element_and_keeps_no_hidden_character() -> N
 
 
 def test_the_same_run_gives_the_same_page() -> None:
-    assert page(RunRecord.of(night())) == page(RunRecord.of(night()))
+    assert page(Findings.of(night())) == page(Findings.of(night()))
 
 
 def test_every_attempt_is_in_the_page_as_a_row_and_as_data() -> None:
-    record = RunRecord.of(night())
+    found = Findings.of(night())
 
-    document = page(record)
+    document = page(found)
 
     ids = unpacked(document)["id"]
-    for attempt in record.attempts:
+    for attempt in found.record.attempts:
         assert f"{attempt.decision}.{attempt.number}" in ids
         assert f">D{attempt.decision}.{attempt.number}<" in document
 
 
 def test_links_of_the_check_table_name_checks_that_can_be_chosen() -> None:
-    found = Page(page(RunRecord.of(night())))
+    found = Page(page(Findings.of(night())))
 
     links = {a["href"] for a in found.all("a")}
     choices = {option["value"] for option in found.all("option")}
@@ -500,9 +733,9 @@ def test_attempt_numbers_beyond_the_table_are_told_together() -> None:
             CheckJudged(**where, check="disc", passed=attempt % 2 == 0, reasons=("no",)),
         )
 
-    document = page(RunRecord.of(script.entries))
+    document = page(Findings.of(script.entries))
 
-    assert '<th scope="col">later</th>' in document
+    assert '<th scope="col" class="number">later</th>' in document
     assert "2 of 3" in document
     assert "5 of 9" in document
 
@@ -512,53 +745,88 @@ def test_many_failures_are_cut_and_told() -> None:
     for number in range(60):
         script.add(FailureRecorded(kind="server", what="died", message=f"failure {number}"))
 
-    document = page(RunRecord.of(script.entries))
+    document = page(Findings.of(script.entries))
 
     assert "failure 59" in document
     assert "failure 9<" not in document
     assert "10 older ones are in the ledger." in document
 
 
-def test_ten_thousand_attempts_with_long_texts_fit_into_three_megabytes() -> None:
+def test_a_page_of_many_long_texts_fits_into_six_megabytes() -> None:
+    document = page(many(1_500))
+
+    assert len(document.encode()) < 6_000_000
+    assert "Without a script the first 1,000 of 3,000 lines are shown." in document
+
+
+def test_a_page_whose_texts_are_cut_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("batchgate.review.report.lines.room_for", lambda record: ROOMS[-1])
+
+    document = page(Findings.of(night(decisions=6)))
+
+    assert "texts are cut to 32 characters, details are left out;" in document
+
+
+def test_texts_have_less_room_where_there_are_more_lines() -> None:
+    record = many(150).record
+
+    rooms = [room_for(record, budget=budget) for budget in (10**9, 100_000, 30_000, 10)]
+
+    assert rooms == sorted(rooms, key=ROOMS.index)
+    assert rooms[0] is ROOMS[0]
+    assert rooms[-1] is ROOMS[-1]
+    assert len(set(rooms)) > 2
+    shown = lines(record, room=rooms[-1])
+    assert {line.details for line in shown} == {()}
+    assert max(len(line.proposal) for line in shown) < 60
+
+
+def many(decisions: int) -> Findings:
+    """Return findings of a run of two attempts a decision, each with long texts of its own."""
     source = random.Random(5)
     words = ["spacing", "valley", "pressure", "minimum", "ratio", "flow", "bound", "energy"]
-    small = RunRecord.of(night(decisions=40))
-    (template,) = [d for d in small.decisions if d.disposition == "accepted"][:1]
-
-    def told() -> str:
-        return " ".join(f"{source.choice(words)}{source.randrange(1000)}" for _ in range(60))
+    small = Findings.of(night(decisions=40, everything=True))
+    template = next(d for d in small.record.decisions if d.disposition == "accepted")
+    long = [
+        " ".join(f"{source.choice(words)}{source.randrange(1000)}" for _ in range(60))
+        for _ in range(1000)
+    ]
 
     def attempt(decision: int, number: int) -> Any:
         point = {f"x{i}": round(source.uniform(-5, 10), 4) for i in range(6)}
         where = {"decision": decision, "attempt": number}
+        reason = f"x1={point['x1']} {source.choice(long)}"
         checks = (
             CheckJudged(**where, check="disc", passed=True, elapsed_s=source.random()),
-            CheckJudged(**where, check="spacing", passed=False, reasons=(told(),)),
+            CheckJudged(**where, check="spacing", passed=False, reasons=(reason,)),
         )
         return replace(
             template.attempts[-1],
             decision=decision,
             number=number,
-            proposal={"rationale": told(), "candidates": [point]},
+            started_at=START_AT + decision * 90 + number * 40,
+            answer_s=3 + source.random() * 9,
+            proposal={"rationale": source.choice(long), "candidates": [point]},
             response_id=f"chatcmpl-{source.randrange(10**12)}",
             checks=checks,
             rejected_by=("spacing",),
             outcome="rejected",
         )
 
-    decisions = tuple(
-        replace(template, number=n, attempts=(attempt(n, 1), attempt(n, 2))) for n in range(5000)
+    rows = tuple(
+        replace(template, number=n, attempts=(attempt(n, 1), attempt(n, 2)), candidates=())
+        for n in range(1_000_000, 1_000_000 + decisions)
     )
-
-    document = page(replace(small, decisions=decisions))
-
-    assert len(document.encode()) < 3_000_000
-    assert "Without a script the first 2,000 of 10,000 lines are shown." in document
+    return replace(small, record=replace(small.record, decisions=rows))
 
 
 def test_a_page_looks_as_it_did() -> None:
     """To accept a change: `PYTHONPATH=. python tests/unit/test_review_report.py`."""
-    assert content(page(RunRecord.of(night(decisions=8)))) == GOLDEN.read_text()
+    assert content(page(Findings.of(golden_night()))) == GOLDEN.read_text()
+
+
+def golden_night() -> list[Entry]:
+    return night(decisions=20, everything=True)
 
 
 # --- the file ------------------------------------------------------------------------------------
@@ -679,8 +947,8 @@ def test_details_tell_how_an_answer_was_made() -> None:
     details = dict(line.details)
     assert (details["Candidate 1"], details["Candidate 2"]) == ("x1=1", "x1=2")
     assert (details["Samples"], details["Temperature"]) == ("6 of 8 valid", "0.7")
-    assert details["Check disc"] == "passed in 0 s, score 0.25"
-    assert details["Check taste"] == "objected, without gating, in 0 s; meh"
+    assert details["Check disc"] == "passed, score 0.25"
+    assert details["Check taste"] == "objected, without gating; meh"
     assert details["Trace"] == "ab" * 16
     assert line.checks[1] == ("taste", "soft", "meh")
 
@@ -715,4 +983,4 @@ def test_a_rejected_answer_is_shown_with_its_stage() -> None:
 
 
 if __name__ == "__main__":
-    GOLDEN.write_text(content(page(RunRecord.of(night(decisions=8)))))
+    GOLDEN.write_text(content(page(Findings.of(golden_night()))))

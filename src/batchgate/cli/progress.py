@@ -149,7 +149,7 @@ def rows(state: State, now: float) -> list[tuple[str, str]]:
 
 def _allocation(seen: AllocationSeen, now: float) -> str:
     job = f"Slurm job {seen.job_id}, " if seen.job_id else ""
-    again = f"requeued {seen.restart_count} times, " if seen.restart_count else ""
+    again = f"requeue {seen.restart_count}, " if seen.restart_count else ""
     end = "" if seen.ends_at is None else f", {_span(max(0.0, seen.ends_at - now))} left"
     return f"{job}{again}{len(seen.nodes)} node{'s' * (len(seen.nodes) > 1)}{end}"
 

@@ -302,7 +302,7 @@ class Summary:
         started_at: When it started; 0.0 when it never did.
         wall_s: Seconds of all lives together.
         lives: Runner processes.
-        decisions: Decisions by disposition, `open` ones among them.
+        decisions: Decisions by disposition; `open` and `parked` are those that have none yet.
         causes: Fallbacks by their cause.
         attempts: Attempts by outcome.
         input_tokens: Tokens of all prompts.
@@ -313,7 +313,7 @@ class Summary:
             `same_check`, `other_check`, `unjudged` (a failure or an interruption).
         transitions: The same by the check that had rejected; an attempt that several had
             rejected counts for each.
-        jobs: Jobs by what became of them.
+        jobs: Jobs by what became of them; `parked` ones wait for a person.
         held: Accepted candidates not launched, by cause.
         best: The best feasible result; `None` without one.
         slots: How busy the slots were.

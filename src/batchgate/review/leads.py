@@ -116,8 +116,8 @@ def _given_up(record: RunRecord) -> Iterator[Spot]:
 
 
 def _last_reason(decision: DecisionRow) -> str:
-    last = decision.attempts[-1] if decision.attempts else None
-    if last is None or not last.reasons:
+    last = next((a for a in reversed(decision.attempts) if a.reasons), None)
+    if last is None:
         return decision.cause
     return f"{', '.join(dict.fromkeys(last.rejected_by))}: {last.reasons[0]}"
 
@@ -166,11 +166,13 @@ def _repeated(record: RunRecord) -> Iterator[Spot]:
     for decision in record.decisions:
         for one, other in pairwise(decision.attempts):
             if one.outcome == "rejected" and followed(one, other) == "repeated":
-                yield Spot(decision.number, other.number, f"as {one.number}: {_proposal(other)}")
+                told = f"as attempt {one.number}: {_proposal(other)}"
+                yield Spot(decision.number, other.number, told)
 
 
 def _proposal(attempt: AttemptRow) -> str:
-    return " | ".join(map(text.compact, attempt.candidates)) or "no proposal"
+    found = attempt.candidates or (attempt.sampled(attempt.sample),)
+    return " | ".join(map(text.compact, found))
 
 
 def _slow(record: RunRecord) -> Iterator[Spot]:

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from ..campaign import CampaignSpec
 from ..events import CheckJudged
+from ..state import decision_name
 from .figures import (
     POOR_RANK,
     AskCount,
@@ -49,6 +50,7 @@ def summarise(record: RunRecord) -> Summary:
     reasks = _reasks(record.decisions)
     slots = _slots(record)
     verifiers = tuple(_verifiers(record.pairs))
+    parked = {q.what for q in record.questions if q.answered_at is None}
     return Summary(
         run=record.state.run,
         campaign=record.campaign,
@@ -57,7 +59,10 @@ def summarise(record: RunRecord) -> Summary:
         started_at=record.state.started_at,
         wall_s=record.state.wall_s,
         lives=len(record.lives),
-        decisions=_counts(d.disposition or "open" for d in record.decisions),
+        decisions=_counts(
+            "parked" if decision_name(d.number) in parked else d.disposition or "open"
+            for d in record.decisions
+        ),
         causes=_counts(d.cause for d in record.decisions if d.disposition == "fallback"),
         attempts=_counts(a.outcome for a in attempts),
         input_tokens=sum(a.input_tokens for a in attempts),
@@ -66,7 +71,7 @@ def summarise(record: RunRecord) -> Summary:
         asks=tuple(_asks(attempts)),
         reasks=reasks,
         transitions=tuple(_transitions(record.decisions)),
-        jobs=_counts(job.outcome for job in record.jobs),
+        jobs=_counts("parked" if job.job in parked else job.outcome for job in record.jobs),
         held=_counts(held.cause for held in record.held),
         best=_best(record),
         slots=slots,

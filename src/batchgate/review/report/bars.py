@@ -129,13 +129,13 @@ def bill(hours: Hours) -> Markup | None:
     at = 0.0
     marks = []
     for part in found:
-        shape = svg.box(x(at), 20, x(at + part.node_h) - x(at), 24)
+        shape = svg.box(x(at), 2, x(at + part.node_h) - x(at), 24)
         marks.append(
             Mark(part.class_, shape, f"{part.label}: {text.hours(part.node_h)} node-hours")
         )
         at += part.node_h
     told = f"{text.hours(whole)} node-hours, by what they went on"
-    return svg.chart(48, told, svg.words(0, 12, told, class_="label"), svg.marks(marks))
+    return svg.chart(28, told, svg.marks(marks))
 
 
 def grant(figures: NodeHours) -> Markup | None:
@@ -164,9 +164,8 @@ def grant(figures: NodeHours) -> Markup | None:
         f"{text.hours(figures.charged)} of {text.hours(figures.granted)} granted node-hours charged"
     )
     return svg.chart(
-        84,
+        64,
         told,
-        svg.words(0, 76, f"The grant: {told}.", class_="label"),
         svg.marks(found),
         svg.legend(
             8, *((class_, svg.swatch, f"{label} {text.hours(p)} h") for class_, label, p in parts)

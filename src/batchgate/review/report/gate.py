@@ -70,7 +70,7 @@ def _heat_cell(check: CheckCount, judged: Sequence[Judged], attempt: int | None 
         where = {"check": check.name} | ({"attempt": attempt} if attempt else {})
         told = tag("a", told, href=f"#{urlencode(where)}")
     depth = -(-rejected * 5 // total)
-    return tag("td", told, f" {rejected / total:.0%}", class_=f"number heat{depth}")
+    return tag("td", told, " ", _percent(rejected, total), class_=f"number heat{depth}")
 
 
 def _asks(figures: Summary) -> Content:
@@ -112,7 +112,11 @@ def _followed(count: int, total: int, *, good: bool) -> Markup:
         return tag("td", "-", class_="number quiet")
     depth = -(-count * 5 // total)
     shade = f"cool{depth}" if good else f"heat{depth}"
-    return tag("td", str(count), f" {count / total:.0%}", class_=f"number {shade}")
+    return tag("td", str(count), " ", _percent(count, total), class_=f"number {shade}")
+
+
+def _percent(count: int, total: int) -> Markup:
+    return tag("span", f"{count / total:.0%}", class_="share")
 
 
 def _reasons(found: Iterable[CheckCount]) -> Content:

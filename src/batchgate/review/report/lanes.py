@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from .. import text
 from ..occupancy import Bar, Occupancy
@@ -14,6 +15,9 @@ from .svg import Mark, Scale
 
 MAX_LANES = 48
 """Slots that are drawn; a wall of more would not be read."""
+
+DENSE = 400
+"""Jobs on a lane up to which each has a bar of its own; two pixels are the least that is seen."""
 
 _LEFT, _RIGHT = 84.0, svg.WIDTH - 12
 _TOP = 34.0
@@ -99,8 +103,21 @@ def _rows(record: RunRecord, use: Occupancy, place: _Place) -> Iterator[_Row]:
     height, every = (16.0, 1) if len(shown) <= _ROOMY else (7.0, 4)
     for number, lane in enumerate(shown):
         label = f"slot {number + 1}" if number % every == 0 else ""
-        yield y, height, label, [_bar_mark(bar, place, y, height) for bar in lane]
+        yield y, height, label, _lane_marks(lane, place, y, height)
         y += height + 3
+
+
+def _lane_marks(lane: Sequence[Bar], place: _Place, y: float, height: float) -> list[Mark]:
+    if len(lane) <= DENSE:
+        return [_bar_mark(bar, place, y, height) for bar in lane]
+    spans: defaultdict[str, list[tuple[float, float]]] = defaultdict(list)
+    for bar in lane:
+        spans[_bar_class(bar.job)].append((bar.start_at, bar.end_at))
+    return [
+        mark
+        for class_, found in sorted(spans.items(), key=lambda item: -len(item[1]))
+        for mark in _busy_marks(found, place, y, height=height, class_=class_)
+    ]
 
 
 def _asking(record: RunRecord) -> Iterator[tuple[float, float]]:
@@ -119,7 +136,14 @@ def _verifying(record: RunRecord) -> Iterator[tuple[float, float]]:
             yield attempt.ended_at - elapsed_s, attempt.ended_at
 
 
-def _busy_marks(spans: Iterable[tuple[float, float]], place: _Place, y: float) -> list[Mark]:
+def _busy_marks(
+    spans: Iterable[tuple[float, float]],
+    place: _Place,
+    y: float,
+    *,
+    height: float = 14,
+    class_: str = "busy",
+) -> list[Mark]:
     """Draw the union of time spans, in pixels: what touches is one."""
     merged: list[tuple[float, float]] = []
     for start, end in sorted((place(start), place(end)) for start, end in spans):
@@ -128,7 +152,8 @@ def _busy_marks(spans: Iterable[tuple[float, float]], place: _Place, y: float) -
         else:
             merged.append((start, end))
     return [
-        Mark("busy", svg.box(start, y, max(end - start, 0.7), 14), "busy") for start, end in merged
+        Mark(class_, svg.box(start, y, max(end - start, 0.7), height), class_)
+        for start, end in merged
     ]
 
 
@@ -142,8 +167,8 @@ def _bar_mark(bar: Bar, place: _Place, y: float, height: float) -> Mark:
 
 
 def _bar_class(job: JobRow) -> str:
-    if job.outcome in {"running", "unjudged"}:
+    if job.outcome == "running":
         return "running"
     if job.outcome == "canceled":  # the run was suspended; the candidate runs again
         return "other"
-    return "bad" if job.values is None else job.source
+    return "bad" if job.values is None and job.outcome != "unjudged" else job.source

@@ -4,21 +4,35 @@
 // own choosing, and never markup.
 (async () => {
   const PAGE = 100;
-  const PRINTED = 2000;
+  const PRINTED = 1000;
   const GLYPHS = { pass: "✓", fail: "✗", soft: "≈" };
   const byId = (id) => document.getElementById(id);
   const packed = byId("attempts-data");
   if (!packed || !("DecompressionStream" in window)) return;
 
   const table = byId("attempts-table");
-  // 2,000 rows take Chromium a second to lay out, for nothing: they are about to be replaced.
+  // 1,000 rows take Chromium half a second to lay out, for nothing: they are about to be replaced.
   table.hidden = true;
 
-  const bytes = Uint8Array.from(atob(packed.textContent), (char) => char.charCodeAt(0));
-  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
-  const columns = await new Response(stream).json();
+  const unpacked = (base64) => {
+    const chars = atob(base64);
+    const bytes = new Uint8Array(chars.length);
+    for (let i = 0; i < chars.length; i++) bytes[i] = chars.charCodeAt(i);
+    const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+    return new Response(stream).json();
+  };
+
+  const columns = await unpacked(packed.textContent);
   const lines = columns.id.map((_, place) => place);
   const cell = (name, place) => columns[name][place];
+
+  // Details are unpacked block by block, when one of them is looked at or searched.
+  const details = byId("attempts-details");
+  const BLOCK = Number(details.dataset.block);
+  const blocks = details.textContent.split(" ");
+  const opened = blocks.map(() => undefined);
+  const block = (number) => (opened[number] ??= unpacked(blocks[number]));
+  const detailsAt = async (place) => (await block(Math.floor(place / BLOCK)))[place % BLOCK];
 
   const inputs = {
     text: byId("filter-text"), verdict: byId("filter-verdict"),
@@ -36,10 +50,17 @@
     return made;
   };
 
-  const haystack = (place) => [
+  const haystack = (place, told) => [
     "D" + cell("id", place), cell("proposal", place), cell("disposition", place), cell("result", place),
-    ...cell("checks", place).flat(), ...cell("details", place).flat(),
+    ...cell("checks", place).flat(), ...told.flat(),
   ].join(" ").toLowerCase();
+  let haystacks; // made by the first search
+  const prepare = async () => {
+    if (haystacks) return;
+    count.textContent = "searching";
+    const all = (await Promise.all(blocks.map((_, number) => block(number)))).flat();
+    haystacks = lines.map((place) => haystack(place, all[place]));
+  };
 
   const matches = (place) => {
     if (inputs.verdict.value && cell("verdict", place) !== inputs.verdict.value) return false;
@@ -48,7 +69,7 @@
     if (narrowed.decision && String(cell("decision", place)) !== narrowed.decision) return false;
     if (narrowed.attempt && String(cell("attempt", place)) !== narrowed.attempt) return false;
     const wanted = inputs.text.value.trim().toLowerCase();
-    return !wanted || haystack(place).includes(wanted);
+    return !wanted || haystacks[place].includes(wanted);
   };
 
   const keyOf = (place) => {
@@ -64,9 +85,9 @@
     return (a < b ? -1 : 1) * (order.down ? -1 : 1);
   };
 
-  const detailsOf = (place) => {
+  const detailsOf = async (place) => {
     const list = element("dl");
-    for (const [label, text] of cell("details", place)) {
+    for (const [label, text] of await detailsAt(place)) {
       list.append(element("dt", label), element("dd", text));
     }
     const row = element("tr", undefined, "details");
@@ -77,11 +98,13 @@
     return row;
   };
 
-  const toggle = (button, row, place) => {
-    const open = button.getAttribute("aria-expanded") === "true";
-    button.setAttribute("aria-expanded", String(!open));
-    if (open) row.nextSibling.remove();
-    else row.after(detailsOf(place));
+  const isOpen = (button) => button.getAttribute("aria-expanded") === "true";
+  const toggle = async (button, row, place) => {
+    button.setAttribute("aria-expanded", String(!isOpen(button)));
+    const made = isOpen(button) ? await detailsOf(place) : undefined;
+    // Meanwhile it may have been chosen again.
+    if (row.nextSibling?.className === "details") row.nextSibling.remove();
+    if (made && isOpen(button)) row.after(made);
   };
 
   const rowOf = (place) => {
@@ -118,7 +141,8 @@
   const where = element("span");
   pages.append(earlier, where, later);
 
-  const show = () => {
+  const show = async () => {
+    if (inputs.text.value.trim()) await prepare();
     const found = lines.filter(matches).sort(compare);
     if (first >= found.length) first = 0;
     const end = Math.min(first + size, found.length);
@@ -177,7 +201,7 @@
   window.addEventListener("afterprint", () => { size = PAGE; restart(); });
 
   byId("filters").hidden = false;
-  show();
+  await show();
   follow();
 })().finally(() => {
   const table = document.getElementById("attempts-table");

@@ -25,7 +25,7 @@ def page(found: Findings) -> str:
     The same entries give the same bytes. Scripts and styles are allowed by their hashes only, so
     that nothing in the record could act even if it were not escaped.
     """
-    record, figures = found.record, found.figures
+    figures = found.figures
     style, script = _asset("page.css"), _asset("page.js")
     policy = (
         f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(script)}; "
@@ -41,7 +41,7 @@ def page(found: Findings) -> str:
         tag("title", f"{figures.campaign or 'Campaign'}: report of {figures.run or 'a run'}"),
         tag("style", Markup(style)),
     )
-    body = tag("body", _header(record, figures), _main(found))
+    body = tag("body", _header(found), _main(found))
     document = tag("html", head, body, tag("script", Markup(script)), lang="en")
     return f"<!doctype html>\n{document}\n"
 
@@ -86,13 +86,14 @@ def _section(title: str, content: Content) -> Markup:
     return tag("section", tag("h2", title, id=name), content, aria_labelledby=name)
 
 
-def _header(record: RunRecord, figures: Summary) -> Markup:
+def _header(found: Findings) -> Markup:
+    record, figures = found.record, found.figures
     return tag(
         "header",
         tag("h1", figures.title or figures.campaign or "A run that never started"),
         _ending(figures),
         [tag("p", warning, class_="warning", role="note") for warning in figures.warnings],
-        _cards(figures),
+        _cards(found),
         _facts(record, figures),
     )
 
@@ -109,7 +110,8 @@ def _ending(figures: Summary) -> Markup:
     )
 
 
-def _cards(figures: Summary) -> Markup:
+def _cards(found: Findings) -> Markup:
+    figures, billed = found.figures, found.hours.billed
     best, slots = figures.best, figures.slots
     ended = sum(count for word, count in figures.jobs.items() if word != "running")
     lives = "1 runner" if figures.lives == 1 else f"{figures.lives} runners, one after the other"
@@ -124,7 +126,8 @@ def _cards(figures: Summary) -> Markup:
         (
             "Node-hours charged",
             text.hours(figures.node_h.charged),
-            f"of {text.hours(figures.node_h.granted)} granted",
+            f"of {text.hours(figures.node_h.granted)} granted"
+            + (f"; {text.hours(billed)} billed" if billed else ""),
         ),
         ("Slots busy", text.share(slots.busy_share), f"of the time of {slots.slots} slots"),
         ("Wall time", text.span(figures.wall_s), lives),

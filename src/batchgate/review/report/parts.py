@@ -59,8 +59,8 @@ def number(told: str) -> Markup:
     return tag("td", told, class_="number")
 
 
-def time(told: str) -> Markup:
-    """Return a cell with an instant or a length of time, which is never broken."""
+def unbroken(told: str) -> Markup:
+    """Return a cell that stays on one line."""
     return tag("td", told, class_="nowrap")
 
 

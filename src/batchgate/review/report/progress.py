@@ -15,9 +15,9 @@ from .svg import Mark, Scale
 _LEFT, _RIGHT, _BOTTOM = 64.0, svg.WIDTH - 12, 300.0
 _DECADES = 100.0
 """Ratio of values from which on the axis is logarithmic."""
-_MANY = 300
-"""Jobs from which on their marks are small."""
-_SHAPES: dict[str, Callable[[float, float, float], str]] = {
+_MANY = 1000
+"""Jobs from which on each is a dot."""
+_SHAPES: dict[str, Callable[[float, float], str]] = {
     "model": svg.disc,
     "surrogate": svg.triangle,
 }
@@ -49,7 +49,6 @@ def progress(record: RunRecord) -> Markup | None:
     if record.spec is None or not values:
         return None
     objective, minimise = record.spec.objective
-    radius = 4.0 if len(points) < _MANY else 2.0
     x = Scale(0, max(len(points), 2), _LEFT, _RIGHT)
     y = values_scale(values, Scale(0, 1, _BOTTOM - 16, 48), minimise=minimise)
     axis = f"{objective}, {'lower' if minimise else 'higher'} is better"
@@ -64,7 +63,9 @@ def progress(record: RunRecord) -> Markup | None:
             ticks=[tick for tick in x.ticks(8) if tick == int(tick)],
             label=lambda tick: f"{tick:g}\n{text.hours(_charged(points, int(tick)))} h",
         ),
-        svg.marks([_result_mark(record, point, x, y, radius) for point in points]),
+        svg.marks(
+            [_result_mark(record, point, x, y, many=len(points) > _MANY) for point in points]
+        ),
         _best_line(record, points, x, y, minimise=minimise),
         svg.legend(
             _LEFT,
@@ -130,18 +131,19 @@ def _best_line(
     return tag("path", class_="best", d=f"{path}H{_RIGHT:.1f}") if path else ""
 
 
-def _result_mark(record: RunRecord, point: _Point, x: Scale, y: Scale, radius: float) -> Mark:
+def _result_mark(record: RunRecord, point: _Point, x: Scale, y: Scale, *, many: bool) -> Mark:
     job = point.job
     name = f"{job.job} (D{job.decision})"
+    at = x(point.place)
     if job.values is None:
-        outcome = text.plain_word(job.outcome)
-        return Mark(
-            "bad stroke", svg.cross(x(point.place), _BOTTOM - 6, radius), f"{name}: {outcome}"
-        )
+        title = f"{name}: {text.plain_word(job.outcome)}"
+        if many:
+            return Mark("dots bad", svg.dot(at, _BOTTOM - 6), title)
+        return Mark("bad stroke", svg.cross(at, _BOTTOM - 6), title)
     source, value = job.source, value_of(record, job)
+    class_ = source if job.feasible else f"{source} hollow"
     beyond = "" if y.low <= value <= y.high else ", off the scale"
-    return Mark(
-        source if job.feasible else f"{source} hollow",
-        _SHAPES[source](x(point.place), y(value), radius),
-        f"{name}: {value:.6g}{'' if job.feasible else ', infeasible'}{beyond}",
-    )
+    title = f"{name}: {value:.6g}{'' if job.feasible else ', infeasible'}{beyond}"
+    if many:
+        return Mark(f"dots {class_}", svg.dot(at, y(value)), title)
+    return Mark(class_, _SHAPES[source](at, y(value)), title)

@@ -50,7 +50,12 @@ def rivals(record: RunRecord) -> Markup | None:
     return svg.chart(
         _BOTTOM + 46,
         f"Best feasible {objective} of the model and of the surrogate over their own node-hours",
-        svg.y_axis(y, _LEFT, _RIGHT, f"best {objective} so far"),
+        svg.y_axis(
+            y,
+            _LEFT,
+            _RIGHT,
+            f"best {objective} so far, {'lower' if minimise else 'higher'} is better",
+        ),
         svg.x_axis(
             x,
             _BOTTOM,

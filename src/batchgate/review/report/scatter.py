@@ -15,6 +15,8 @@ MAX_CHARTS = 3
 """Charts that are drawn: verifiers times what they and the job both measure can be many."""
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64.0, 560.0, 48.0, 300.0
 _DECADES = 100.0
+_MANY = 1000
+"""Pairs from which on each is a dot."""
 _Pair = tuple[float, float, bool, str]
 """The verifier's value, the job's, whether the job's result is feasible, a name."""
 
@@ -42,7 +44,7 @@ def _scatter(verifier: str, name: str, both: Sequence[_Pair]) -> Markup:
         svg.y_axis(y, _LEFT, _RIGHT, f"{name}, the job"),
         svg.x_axis(x, _BOTTOM, f"{name}, {verifier}", ticks=x.ticks(6), label=x.label),
         _equal(x, y),
-        svg.marks([_mark(pair, x, y) for pair in both]),
+        svg.marks([_mark(pair, x, y, many=len(both) > _MANY) for pair in both]),
         svg.legend(
             _LEFT,
             ("done", svg.disc, "job feasible"),
@@ -69,8 +71,10 @@ def _equal(x: Scale, y: Scale) -> Markup | str:
     return tag("path", class_="equal", d=line)
 
 
-def _mark(pair: _Pair, x: Scale, y: Scale) -> Mark:
+def _mark(pair: _Pair, x: Scale, y: Scale, *, many: bool) -> Mark:
     cheap, dear, good, name = pair
+    if many:
+        return Mark("dots done" if good else "dots bad", svg.dot(x(cheap), y(dear)), name)
     shape = (svg.disc if good else svg.cross)(x(cheap), y(dear), 3.5)
     title = f"{name}: {cheap:.6g} and {dear:.6g}{'' if good else ', not feasible'}"
     return Mark("done" if good else "bad stroke", shape, title)

@@ -9,13 +9,15 @@ from ..figures import Summary
 from ..occupancy import Occupancy
 from ..record import RunRecord
 from ..rows import LifeRow, QuestionRow
-from . import bars, lanes, parts, progress, rivals, table
+from . import bars, lanes, lines, packing, parts, progress, rivals, table
 from .html import Content, Markup, tag
 
 MAX_QUESTIONS = 30
 """Questions to a person that are listed one by one."""
 MAX_FAILURES = 50
 """Newest failures that are listed one by one."""
+
+_BYTES = "application/octet-stream"
 
 
 def results(record: RunRecord, figures: Summary) -> Content:
@@ -70,7 +72,7 @@ def _questions(found: Sequence[QuestionRow]) -> Content:
         (
             question.what,
             parts.place(question.decision),
-            parts.time(text.instant(question.asked_at)),
+            parts.unbroken(text.instant(question.asked_at)),
             text.clipped("; ".join(question.reasons) or "out of attempts", 200),
             text.clipped(phrases.answer(question), 300),
         )
@@ -105,8 +107,8 @@ def _gaps(record: RunRecord, figures: Summary) -> Content:
     rows = [
         (
             f"slot {gap.slot}",
-            parts.time(text.span(gap.length_s)),
-            parts.time(f"{text.span(gap.start_at - start_at)} after the start"),
+            parts.unbroken(text.span(gap.length_s)),
+            parts.unbroken(f"{text.span(gap.start_at - start_at)} after the start"),
         )
         for gap in figures.slots.gaps
     ]
@@ -117,10 +119,10 @@ def _lives(record: RunRecord) -> Markup:
     rows = [
         (
             str(life.number),
-            parts.time(text.instant(life.started_at)),
-            parts.time(text.span(life.ended_at - life.started_at)),
-            f"{life.host}, pid {life.pid}",
-            _slurm(life),
+            parts.unbroken(text.instant(life.started_at)),
+            parts.unbroken(text.span(life.ended_at - life.started_at)),
+            parts.unbroken(f"{life.host}, pid {life.pid}"),
+            parts.unbroken(_slurm(life)),
             f"{life.end}{f': {life.reason}' if life.reason else ''}",
         )
         for life in record.lives
@@ -137,7 +139,7 @@ def failures(record: RunRecord) -> Content:
         (
             text.instant(failure.at),
             failure.kind,
-            text.clipped(failure.what, 80),
+            text.clipped(text.plain_word(failure.what), 80),
             parts.place(failure.decision, failure.attempt),
             text.clipped(failure.message, 300),
             "yes" if failure.again else "no",
@@ -159,23 +161,35 @@ def _slurm(life: LifeRow) -> str:
 
 def attempts(record: RunRecord) -> Content:
     """Show every attempt, with what the page's script needs to filter and to open them."""
-    found = table.lines(record)
-    if not found:
+    if not record.decisions:
         return parts.quiet("No decision was opened yet.")
+    room = lines.room_for(record)
+    found = lines.lines(record, room=room)
     hidden = len(found) - table.MAX_ROWS
     noscript = f"Without a script the first {table.MAX_ROWS:,} of {len(found):,} lines are shown."
     return [
         tag("noscript", parts.quiet(noscript)) if hidden > 0 else "",
+        parts.quiet(_cut(room)) if room is not lines.ROOMS[0] else "",
         _filters(found),
         tag("div", table.html_table(found), class_="scroll", tabindex=0),
         tag("nav", id="pages", hidden=True, aria_label="Pages of the table"),
+        tag("script", Markup(packing.packed(found)), id="attempts-data", type=_BYTES),
         tag(
             "script",
-            Markup(table.packed(found)),
-            id="attempts-data",
-            type="application/octet-stream",
+            Markup(packing.packed_details(found)),
+            id="attempts-details",
+            type=_BYTES,
+            data_block=packing.BLOCK,
         ),
     ]
+
+
+def _cut(room: lines.Room) -> str:
+    details = "details are left out" if not room.detail else f"details to {room.detail}"
+    return (
+        f"So many lines that texts are cut to {room.cell} characters, {details}; "
+        "`batchgate show RUN D17.2` tells a whole attempt."
+    )
 
 
 def _filters(found: Sequence[table.Line]) -> Markup:

@@ -16,9 +16,12 @@ def node_hours(found: Findings) -> Content:
         return parts.quiet("Nothing was granted yet.")
     bill = bars.bill(found.hours)
     return [
+        tag("h3", "What was billed, by what it went on"),
         parts.figure(bill) if bill else "",
         parts.row(_by_kind(found.hours), _by_result(found)),
+        tag("h3", "What was granted to jobs, by who chose their candidates"),
         parts.figure(grant),
+        tag("h3", "What the gate saved, as an estimate"),
         _saved(found),
     ]
 
@@ -55,6 +58,5 @@ def _by_result(found: Findings) -> Content:
 def _saved(found: Findings) -> Content:
     saved, gate = found.figures.saved, next(iter(found.card.checks), None)
     if saved is None:
-        return ()
-    told = phrases.saved(saved, gate.false_reject if gate else None)
-    return tag("p", tag("strong", "Estimate. "), told)
+        return parts.quiet("No job has ended yet, so what one costs is unknown.")
+    return tag("p", phrases.saved(saved, gate.false_reject if gate else None))

@@ -14,6 +14,7 @@ from .html import Content, Markup, joined, pixel, tag
 WIDTH = 880.0
 """Width of every chart, in its own units; the page scales it."""
 _ENOUGH_TICKS = 3
+_PLAIN = 1e-4
 MAX_TITLES = 600
 """Marks up to which each has its title."""
 
@@ -58,7 +59,8 @@ class Scale:
             return f"{tick:g}"
         largest = max(map(abs, ticks))
         digits = math.floor(math.log10(largest)) - math.floor(math.log10(ticks[1] - ticks[0]))
-        return f"{tick:.{digits + 1}g}"
+        told = f"{tick:.{digits + 1}g}"
+        return f"{tick:g}" if "e" in told and _PLAIN <= abs(tick) < 1 / _PLAIN else told
 
     def _at(self, value: float) -> float:
         return math.log(value) if self.log else value
