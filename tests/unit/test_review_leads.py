@@ -73,13 +73,13 @@ def test_a_slow_answer_is_told_beside_what_is_usual(record: RunRecord) -> None:
 
 
 def test_a_measurement_near_a_limit_is_told_with_the_limit(record: RunRecord) -> None:
-    decision = next(d for d in record.decisions if d.disposition == "accepted" and d.attempts)
-    attempt = decision.attempts[-1]
+    attempt = next(attempt for attempt in record.attempts if attempt.outcome == "accepted")
+    decision = record.decisions[attempt.decision - 1]
     checks = tuple(
         check.model_copy(update={"observables": ({"y": 59.4},)}) if check.verifier else check
         for check in attempt.checks
     )
-    near = replace(decision, attempts=(replace(attempt, checks=checks, outcome="accepted"),))
+    near = replace(decision, attempts=(replace(attempt, checks=checks),))
 
     lead = named(leads(replace(record, decisions=(near,))), "of a verifier's limit")
 
