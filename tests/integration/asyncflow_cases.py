@@ -160,7 +160,8 @@ async def ours_crash(folder):
 
 async def stock_odd_exception(folder):
     engine = await stock(folder, "spawn")
-    innocent = stock_function(engine, "slow")("innocent", seconds=3)
+    # Long enough to be at work when the other raises, also on a busy machine.
+    innocent = stock_function(engine, "slow")("innocent", seconds=15)
     await outcome(stock_function(engine, "raises")(None, kind="two arguments"), limit_s=20)
     return await outcome(innocent, limit_s=20)
 
