@@ -325,7 +325,9 @@ def test_a_changed_first_line_is_not_taken_for_a_change_elsewhere(folder):
 def test_an_unknown_format_is_told_from_damage(tmp_path, version):
     put_lines(tmp_path, 1, [opening(format=version)])
 
-    with pytest.raises(LedgerError, match=f"has format {version}, and this version reads up to {FORMAT}"):
+    with pytest.raises(
+        LedgerError, match=f"has format {version}, and this version reads up to {FORMAT}"
+    ):
         list(read(tmp_path))
 
 

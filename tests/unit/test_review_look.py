@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import json
 import time
+from concurrent.futures import BrokenExecutor, Executor, Future
 from pathlib import Path
 from typing import Any
 
@@ -126,6 +127,40 @@ def test_a_run_compared_with_itself_differs_in_nothing(run_dir: Path) -> None:
 
     assert all(line.one == line.other for line in lines)
     assert not any(line.apart for line in lines)
+
+
+@pytest.mark.parametrize("other", ["night", "short"])
+def test_runs_read_at_the_same_time_have_the_same_figures(
+    run_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, other: str
+) -> None:
+    runs = [run_dir, run_dir if other == "night" else write(tmp_path, [started()])]
+    alone = command("compare", *runs, "--json").stdout
+    monkeypatch.setattr("batchgate.cli.look.LARGE", 0)
+
+    together = command("compare", *runs, "--json").stdout
+
+    assert together == alone
+
+
+def test_what_is_wrong_with_a_run_read_in_another_process_is_told(
+    run_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("batchgate.cli.look.LARGE", 0)
+
+    result = command("compare", run_dir, write(tmp_path, []))
+
+    assert result.exit_code == 4
+    assert "never started" in result.stderr
+
+
+def test_a_run_whose_reader_was_killed_is_read_here(run_dir: Path) -> None:
+    class Killed(Executor):
+        def submit(self, *_: Any, **__: Any) -> Future[Any]:
+            future: Future[Any] = Future()
+            future.set_exception(BrokenExecutor("killed"))
+            return future
+
+    assert compare(run_dir, run_dir, pool=Killed()) == compare(run_dir, run_dir)
 
 
 def test_shares_that_differ_by_more_than_chance_are_marked(tmp_path: Path) -> None:

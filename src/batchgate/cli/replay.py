@@ -13,7 +13,7 @@ from rich.text import Text
 
 from ..campaign import load
 from ..errors import ConfigError
-from ..replay import Against, Replay, decide_against
+from ..replay import Against, RunReplay, decide_against
 from ..replay import replay as replay_run
 from ..review import text
 from ..review.card import CheckCard, ReportCard
@@ -76,7 +76,7 @@ def _say(told: str | Iterator[str]) -> None:
         click.echo(line)
 
 
-def _told(found: Replay) -> Iterator[str]:
+def _told(found: RunReplay) -> Iterator[str]:
     for one in found.mismatches[:SHOWN]:
         yield f"{one.where}: {one.kind}: {text.visible(one.message)}"
     if len(found.mismatches) > SHOWN:

@@ -8,6 +8,6 @@ taken from the record.
 
 from .against import Added, Against, Stopped, decide_against
 from .mismatch import Mismatch
-from .run import Replay, replay
+from .run import RunReplay, replay
 
-__all__ = ["Added", "Against", "Mismatch", "Replay", "Stopped", "decide_against", "replay"]
+__all__ = ["Added", "Against", "Mismatch", "RunReplay", "Stopped", "decide_against", "replay"]

@@ -45,7 +45,7 @@ from .mismatch import Kind, Mismatch, Problem, Problems
 
 
 @dataclass(frozen=True, slots=True)
-class Replay:
+class RunReplay:
     """What a replay found. Make it with `replay`.
 
     Attributes:
@@ -80,7 +80,7 @@ class Replay:
         return json.dumps({"ok": self.ok, **asdict(self)}, indent=2, allow_nan=False)
 
 
-async def replay(run_dir: str | Path, *, campaign: str | Path | None = None) -> Replay:
+async def replay(run_dir: str | Path, *, campaign: str | Path | None = None) -> RunReplay:
     """Hold a run's record against its campaign's checks and the runner's rules.
 
     The campaign is the recorded one, with all its bounds; only its code comes from elsewhere.
@@ -144,10 +144,10 @@ class _Player:
         await asyncio.sleep(0)
         return True
 
-    def finish(self) -> Replay:
+    def finish(self) -> RunReplay:
         state = self.state
         end: Literal["stopped", "suspended", "open"] = "suspended" if state.suspended else "open"
-        return Replay(
+        return RunReplay(
             run=state.run,
             decisions=len(self.desks),
             attempts=self.attempts,

@@ -6,6 +6,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from concurrent.futures import BrokenExecutor, Executor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -76,13 +77,27 @@ class Line:
     apart: bool | None = None
 
 
-def compare(one: str | Path, other: str | Path) -> tuple[Line, ...]:
+def compare(
+    one: str | Path, other: str | Path, *, pool: Executor | None = None
+) -> tuple[Line, ...]:
     """Put two runs side by side.
+
+    Args:
+        one: A run's directory.
+        other: The other's.
+        pool: Reads the other run while this process reads the first. Without one, or when its
+            process dies, both are read here, one after the other.
 
     Raises:
         LedgerError: There is no ledger, or it cannot be read.
     """
-    return tuple(_lines(figures(one), figures(other)))
+    waiting = pool.submit(figures, other) if pool else None
+    first = figures(one)
+    try:
+        second = waiting.result() if waiting else figures(other)
+    except BrokenExecutor:
+        second = figures(other)
+    return tuple(_lines(first, second))
 
 
 def figures(run_dir: str | Path) -> Figures:
