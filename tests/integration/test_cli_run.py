@@ -118,6 +118,21 @@ def test_a_signal_suspends_the_run_and_the_same_command_goes_on(
     assert check_run(run_folder) == []
 
 
+def test_the_warning_of_the_end_lets_jobs_end_and_is_harmless_before_the_runner_listens(
+    run_folder: Path,
+) -> None:
+    first = start(run_folder, "--max-jobs", "4", "--set", "constants.pause_s=1.5")
+    until(run_folder, "segment_opened", 1)
+    for _ in range(20):  # from before the execution side is up
+        first.send_signal(signal.SIGUSR1)
+        time.sleep(0.2)
+    output = finish(first)
+
+    assert first.returncode == 3, output
+    assert events(run_folder, RunSuspended)[0].reason == "SIGUSR1"
+    assert {ended.state for ended in events(run_folder, JobEnded)} <= {JobState.COMPLETED}
+
+
 def test_a_killed_runner_is_followed_by_one_that_goes_on(run_folder: Path) -> None:
     slow = ("--max-jobs", "4", "--set", "constants.pause_s=1.5")
     first = start(run_folder, *slow)

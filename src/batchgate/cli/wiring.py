@@ -134,6 +134,8 @@ async def run(plan: Plan, progress: Progress) -> Ended:
     Raises:
         BatchGateError: As the parts say; the exit code tells which.
     """
+    # Its default is to kill. Until the runner listens the clock alone tells it of the end.
+    signal.signal(WARNING, signal.SIG_IGN)
     name = _run_name(plan)
     try_surrogate(plan.campaign)
     server = model_server(plan, progress.say) if plan.ask_model else None
@@ -211,8 +213,10 @@ def _told_by_signals(runner: Runner) -> Iterator[None]:
         yield
     finally:
         # A second signal while things are being ended must not leave half of them behind.
-        for number in (*SIGNALS, WARNING):
+        for number in SIGNALS:
             loop.add_signal_handler(number, lambda: None)
+        loop.remove_signal_handler(WARNING)
+        signal.signal(WARNING, signal.SIG_IGN)  # also while the report is written
 
 
 @contextlib.contextmanager
