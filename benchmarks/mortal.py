@@ -44,6 +44,7 @@ from batchgate.testing import Call, Line, ScriptedProducer
 from .lives import ANY, LAUNCH, Fate, Life, Memo
 
 WARM = (
+    "batchgate.cli.run",
     "batchgate.flow.backend",
     "batchgate.flow.engine",
     "batchgate.review.report",

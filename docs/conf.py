@@ -128,7 +128,7 @@ class CommandHelp(Directive):
             main, info_name="batchgate", terminal_width=78, **main.context_settings
         )
         for name in self.arguments:
-            command = main.commands[name]
+            command = main.get_command(click.Context(main), name)
             context = click.Context(command, parent=context, info_name=name)
         text = command.get_help(context)
         return [nodes.literal_block(text, text, language="text")]

@@ -2,50 +2,56 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+
 import click
 
 from .. import __version__
-from .campaigns import check, new
-from .export import export
-from .hours import hours
-from .look import compare, rejections, show, timeline
-from .parked import parked
-from .replay import replay, report_card
-from .review import report, summary, verify
-from .run import run
-from .site import vllm_env
-from .status import status, watch
-from .submit import submit
+
+_COMMANDS = {
+    "check": "campaigns",
+    "compare": "look",
+    "export": "export",
+    "hours": "hours",
+    "new": "campaigns",
+    "parked": "parked",
+    "rejections": "look",
+    "replay": "replay",
+    "report": "review",
+    "report-card": "replay",
+    "run": "run",
+    "show": "look",
+    "status": "status",
+    "submit": "submit",
+    "summary": "review",
+    "timeline": "look",
+    "verify": "review",
+    "vllm-env": "site",
+    "watch": "status",
+}
+"""Every command, and the module here that has it."""
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+class Commands(click.Group):
+    """Commands that are imported when they are asked for: all of them take 2 s, one takes half."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of the commands."""
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return a command; `None` when there is none of that name."""
+        if cmd_name not in _COMMANDS:
+            return None
+        module = import_module(f".{_COMMANDS[cmd_name]}", __package__)
+        command: click.Command = getattr(module, cmd_name.replace("-", "_"))
+        return command
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="batchgate")
 def main() -> None:
     """Decide which of a model's proposals may cost node-hours.
 
     Start with `batchgate new NAME`, then `batchgate check NAME` and `batchgate run NAME`.
     """
-
-
-for command in (
-    check,
-    compare,
-    export,
-    hours,
-    new,
-    parked,
-    rejections,
-    replay,
-    report,
-    report_card,
-    run,
-    show,
-    status,
-    submit,
-    summary,
-    timeline,
-    verify,
-    vllm_env,
-    watch,
-):
-    main.add_command(command)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
@@ -31,9 +32,8 @@ from .review import run_argument
 
 REASON = 300
 """Longest reason that is told, in characters."""
-LARGE = 400_000_000
-"""Bytes of a ledger from which on a process of its own pays: its start takes 2 s of one core, in
-which 280 MB are read (CPython 3.11)."""
+LARGE = 20_000_000
+"""Bytes of a ledger from which on a process of its own pays."""
 
 _run = click.Path(path_type=Path, exists=True, file_okay=False)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -171,10 +171,14 @@ def compare(one: Path, other: Path, *, as_json: bool) -> None:
 
 
 def _reader(one: Path, other: Path) -> AbstractContextManager[Executor | None]:
-    """Return a process that reads one of two runs when both are large."""
-    if min(map(_ledger_bytes, (one, other))) < LARGE:
+    """Return a process that reads one of two runs when both are large.
+
+    Forked, since a new interpreter would import for longer than it helps; so only while this one
+    has no other thread, whose locks the copy would hold for ever.
+    """
+    if min(map(_ledger_bytes, (one, other))) < LARGE or threading.active_count() > 1:
         return nullcontext()
-    return ProcessPoolExecutor(1, mp_context=get_context("spawn"))
+    return ProcessPoolExecutor(1, mp_context=get_context("fork"))
 
 
 def _ledger_bytes(run: Path) -> int:
