@@ -393,7 +393,11 @@ def test_a_job_that_ran_without_a_gate_is_found(tmp_path):
     assert finding == Finding("gate", "jobs/d1-f1-1", "the job ran and gate.json is missing")
 
 
-@pytest.mark.parametrize("end", [(), (LOST,), (LOST.model_copy(update={"started_at": 5.0}),)])
+LOST_LATER = LOST.model_copy(update={"started_at": 5.0})
+ORPHANED = LOST_LATER.model_copy(update={"end": End.ORPHANED})
+
+
+@pytest.mark.parametrize("end", [(), (LOST,), (LOST_LATER,), (ORPHANED,)])
 def test_a_job_that_may_never_have_been_launched_needs_no_gate(tmp_path, end):
     write(tmp_path, (*TO_PLANNED, *end))
     (tmp_path / "jobs" / "d1-f1-1").mkdir(parents=True)

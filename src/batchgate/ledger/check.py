@@ -111,7 +111,8 @@ def _missing_gate(job: Job | None) -> str:
     if job is None:
         return "no line of the ledger allows this job"
     # Of a job whose runner died nobody knows whether it was launched.
-    if job.ended and job.ended.started_at > 0 and job.ended.end is not End.UNKNOWN:
+    unsure = {End.ORPHANED, End.UNKNOWN}
+    if job.ended and job.ended.started_at > 0 and job.ended.end not in unsure:
         return "the job ran and gate.json is missing"
     return ""  # its runner died between the plan and the launch, or is launching it now
 
