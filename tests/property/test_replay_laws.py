@@ -34,7 +34,7 @@ from tests.recorded_run import (
 
 FREE = {
     "segment_opened": {"run", "host", "pid", "process_started", "boot", "monotonic_ns", "slurm"},
-    "run_started": {"version", "producer", "settings", "slots"},
+    "run_started": {"version", "producer", "settings", "slots", "files.campaign.py"},
     "allocation_seen": {"nodes", "started_at", "ends_at", "job_id", "restart_count"},
     "attempt_started": {"trace_id", "span_id"},
     "proposal_made": {
