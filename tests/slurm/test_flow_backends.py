@@ -106,7 +106,11 @@ def dask():
     from distributed import LocalCluster
 
     with LocalCluster(
-        n_workers=2, threads_per_worker=1, dashboard_address=None, worker_dashboard_address=None
+        n_workers=2,
+        threads_per_worker=1,
+        # Any free port: what is on by default is one port for all.
+        dashboard_address="127.0.0.1:0",
+        worker_dashboard_address="127.0.0.1:0",
     ) as cluster:
         yield cluster.scheduler_address
 

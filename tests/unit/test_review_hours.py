@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterable
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -216,7 +216,7 @@ def accounting(monkeypatch: pytest.MonkeyPatch) -> dict[str, Bill]:
     async def billed(job_id: str) -> Bill | None:
         return bills.get(job_id)
 
-    monkeypatch.setattr(sys.modules["batchgate.cli.hours"], "billed", billed)
+    monkeypatch.setattr(import_module("batchgate.cli.hours"), "billed", billed)
     return bills
 
 

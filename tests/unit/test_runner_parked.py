@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -375,3 +376,17 @@ def test_an_answer_that_cannot_be_written_says_why(tmp_path: Path) -> None:
 
     with pytest.raises(ConfigError, match="cannot be written"):
         post(tmp_path, "D1.2", Answered(action="accept", by="me", at=1.0))
+
+
+def test_an_answer_on_a_full_disk_says_why_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "link", refuse)
+
+    with pytest.raises(ConfigError, match="No space left on device"):
+        post(tmp_path, "D1.2", Answered(action="accept", by="me", at=1.0))
+
+    assert list((tmp_path / "answers").iterdir()) == []
