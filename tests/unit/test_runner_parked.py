@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import os
 import time
 from dataclasses import replace
@@ -39,16 +40,19 @@ from tests.campaigns import CODE, InlineFlow, campaign, spec
 
 
 class Stubborn:
-    """A producer that proposes the same, over and over."""
+    """A producer that proposes the same, over and over, and after `asks` times says nothing."""
 
     name = "stubborn"
 
-    def __init__(self, x: float | None) -> None:
-        self.x = x
+    def __init__(self, x: float | None, asks: float) -> None:
+        self.x, self.asks = x, asks
         self.campaign: Campaign | None = None
 
     async def propose(self, **_: Any) -> Answer:
         assert self.campaign is not None
+        self.asks -= 1
+        if self.asks < 0:
+            await asyncio.Event().wait()
         if self.x is None:
             raise Rejected("no JSON")
         return Answer(Proposal(candidates=[self.campaign.candidate_model(x=self.x)]))
@@ -60,9 +64,8 @@ class Stubborn:
 class Night:
     """A run that can be watched, answered and taken up again."""
 
-    def __init__(self, folder: Path, loaded: Campaign, x: float | None = -1.0) -> None:
-        self.folder, self.campaign = folder, loaded
-        self.producer = Stubborn(x)
+    def __init__(self, folder: Path, loaded: Campaign, producer: Stubborn) -> None:
+        self.folder, self.campaign, self.producer = folder, loaded, producer
         self.producer.campaign = loaded
 
     async def run(self, *, until: type[Event] | None = None, **more: Any) -> Stop | None:
@@ -86,14 +89,22 @@ class Night:
         return CliRunner().invoke(main, ["parked", str(self.folder), *words])
 
 
-def night(folder: Path, *, x: float | None = -1.0, code: str = CODE, **tables: Any) -> Night:
+def night(
+    folder: Path,
+    *,
+    x: float | None = -1.0,
+    asks: float = math.inf,
+    code: str = CODE,
+    **tables: Any,
+) -> Night:
     tables = {
         "park": {"decisions": True},
         "stop": {"jobs": 1},
         "producer": {"attempts": 2, "decisions": 1},
         **tables,
     }
-    return Night(folder, campaign(folder / "campaign", code=code, **tables), x)
+    loaded = campaign(folder / "campaign", code=code, **tables)
+    return Night(folder, loaded, Stubborn(x, asks))
 
 
 async def test_a_decision_out_of_attempts_waits_for_a_person(tmp_path: Path) -> None:
@@ -101,10 +112,10 @@ async def test_a_decision_out_of_attempts_waits_for_a_person(tmp_path: Path) -> 
 
     await run.run(until=DecisionParked)
 
-    (parked,) = run.of(DecisionParked)
+    parked = run.of(DecisionParked)[0]  # others may be parked before the run is suspended
     assert parked.decision == 1
     assert parked.expires_at == pytest.approx(time.time() + 8 * 3600, abs=60)
-    assert run.of(DecisionMade) == []
+    assert [made for made in run.of(DecisionMade) if made.decision == 1] == []
     assert "D1  waits" in run.says().output
     assert check_run(tmp_path) == []
 
@@ -123,7 +134,7 @@ async def test_what_is_parked_is_shown_with_all_that_a_person_needs(tmp_path: Pa
 
 
 async def test_an_accepted_decision_is_launched_by_the_next_runner(tmp_path: Path) -> None:
-    run = night(tmp_path)
+    run = night(tmp_path, asks=2)
     await run.run(until=DecisionParked)
     answered = run.says("accept", "D1", "--reason", "seen worse")
     assert answered.exit_code == 0, answered.output
@@ -132,7 +143,7 @@ async def test_an_accepted_decision_is_launched_by_the_next_runner(tmp_path: Pat
 
     assert stop is not None
     assert stop.rule == "jobs"
-    (resolved,) = run.of(ParkedResolved)
+    resolved = run.of(ParkedResolved)[0]
     assert (resolved.what, resolved.action, resolved.reason) == ("D1", "accept", "seen worse")
     assert resolved.by
     assert resolved.answered_at == pytest.approx(time.time(), abs=60)
@@ -143,7 +154,7 @@ async def test_an_accepted_decision_is_launched_by_the_next_runner(tmp_path: Pat
 
 
 async def test_the_runner_that_is_alive_takes_the_answer_up(tmp_path: Path) -> None:
-    run = night(tmp_path)
+    run = night(tmp_path, asks=2)
     task = asyncio.create_task(run.run())
     while not run.folder.joinpath("ledger").exists() or not run.of(DecisionParked):
         await asyncio.sleep(0.01)
@@ -157,7 +168,7 @@ async def test_the_runner_that_is_alive_takes_the_answer_up(tmp_path: Path) -> N
 
 
 async def test_a_refused_decision_launches_nothing(tmp_path: Path) -> None:
-    run = night(tmp_path, stop={"jobs": 5, "rejected": 1})
+    run = night(tmp_path, asks=2, stop={"jobs": 5, "rejected": 1})
     await run.run(until=DecisionParked)
     run.says("reject", "D1", "--reason", "no")
 
@@ -173,7 +184,7 @@ async def test_a_refused_decision_launches_nothing(tmp_path: Path) -> None:
 async def test_an_edited_proposal_meets_the_checks_and_may_be_parked_again(
     tmp_path: Path,
 ) -> None:
-    run = night(tmp_path)
+    run = night(tmp_path, asks=2)
     await run.run(until=DecisionParked)
     run.says("edit", "D1", "--candidate", '{"x": -2.0}')
     task = asyncio.create_task(run.run())
@@ -248,7 +259,7 @@ async def test_a_doubtful_result_waits_and_is_learned_when_a_person_accepts_it(
 ) -> None:
     run = doubtful(tmp_path)
     await run.run(until=ResultParked)
-    (parked,) = run.of(ResultParked)
+    parked = run.of(ResultParked)[0]
     assert run.of(ResultRejected) == []
 
     told = json.loads(run.says("show", parked.job, "--json").output)
@@ -256,7 +267,7 @@ async def test_a_doubtful_result_waits_and_is_learned_when_a_person_accepts_it(
     await run.run()
 
     assert told["reasons"] == ["y is 50, must be below 40"]
-    (accepted,) = run.of(ResultAccepted)
+    accepted = run.of(ResultAccepted)[0]
     assert (accepted.job, accepted.values) == (parked.job, {"y": 50.0})
     assert check_run(tmp_path) == []
 
@@ -264,7 +275,7 @@ async def test_a_doubtful_result_waits_and_is_learned_when_a_person_accepts_it(
 async def test_a_doubtful_result_that_is_refused_keeps_both_reasons(tmp_path: Path) -> None:
     run = doubtful(tmp_path)
     await run.run(until=ResultParked)
-    (parked,) = run.of(ResultParked)
+    parked = run.of(ResultParked)[0]
     run.says("reject", parked.job, "--reason", "solver was wrong")
 
     await run.run()
@@ -287,7 +298,7 @@ async def test_a_doubtful_result_stays_rejected_when_nobody_answers(tmp_path: Pa
 async def test_an_answer_is_acted_on_after_a_crash_between_it_and_what_follows(
     tmp_path: Path,
 ) -> None:
-    run = night(tmp_path)
+    run = night(tmp_path, asks=2)
     await run.run(until=DecisionParked)
     with Ledger.open(tmp_path / "ledger", run="square-1") as ledger:
         ledger.append(ParkedResolved(what="D1", action="accept", by="me"))
