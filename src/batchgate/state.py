@@ -6,6 +6,7 @@ is kept. Whoever needs every attempt reads the ledger (`batchgate.review`).
 
 from __future__ import annotations
 
+import gc
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -232,9 +233,23 @@ class State:
     def of(cls, entries: Iterable[Entry]) -> State:
         """Fold entries, oldest first."""
         state = cls()
-        for entry in entries:
-            state.apply(entry.event, at=entry.at_ns / 1e9)
+        state.fold(entries)
         return state
+
+    def fold(self, entries: Iterable[Entry]) -> None:
+        """Take entries into account, oldest first, with the garbage collector at rest.
+
+        Nothing here dies in a cycle, and of a million events looking for one is half of the time
+        (CPython 3.11).
+        """
+        collects = gc.isenabled()
+        gc.disable()
+        try:
+            for entry in entries:
+                self.apply(entry.event, at=entry.at_ns / 1e9)
+        finally:
+            if collects:
+                gc.enable()
 
     @property
     def reserved_node_h(self) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import pickle
 from dataclasses import replace
 from typing import Any, cast, get_args
@@ -557,3 +558,16 @@ def test_a_rejected_result_is_told_as_one() -> None:
     run.then(DecisionOpened(decision=1), made(1.0), planned(1.0), ended("j1"), no_result(1.0))
 
     assert [o.outcome for o in run.state.observations()] == ["rejected"]
+
+
+@pytest.mark.parametrize("collects", [True, False])
+def test_folding_leaves_the_garbage_collector_as_it_was(*, collects: bool) -> None:
+    was = gc.isenabled()
+    (gc.enable if collects else gc.disable)()
+    try:
+        State.of([Entry(seq=0, at_ns=0, event=opened())])
+        left = gc.isenabled()
+    finally:
+        (gc.enable if was else gc.disable)()
+
+    assert left is collects
