@@ -170,9 +170,10 @@ async def test_the_last_life_allowed_ends_the_campaign(tmp_path: Path) -> None:
 
 
 async def test_billed_node_hours_are_never_overdrawn(tmp_path: Path) -> None:
-    # 100 s of two nodes are billed when it starts; 40 s more are allowed, a job may need 36.
-    cap = 2 * 140 / 3600
-    flow = InlineFlow(delay_s=5)
+    # 100 s of two nodes are billed when it starts; 46 s more are allowed, a job may need 36: one is
+    # launched within 10 s, and after it none any more.
+    cap = 2 * 146 / 3600
+    flow = InlineFlow(delay_s=11)
 
     stop, found, runner = await run(
         tmp_path, Tenure(allocation(left_s=None)), flow=flow, stop={"billed_node_h": cap}
