@@ -15,8 +15,8 @@ from ..campaign import load
 from ..errors import ConfigError
 from ..replay import Against, RunReplay, decide_against
 from ..replay import replay as replay_run
-from ..review import text
-from ..review.card import CheckCard, ReportCard
+from ..review import phrases, text
+from ..review.card import ReportCard
 from ..review.card import report_card as card_of_run
 from ..review.estimate import Share
 from . import exits
@@ -139,7 +139,7 @@ def report_card(run: Path, *, as_json: bool) -> None:
         return
     console = Console()
     console.print(_card(card))
-    for line in _remarks(card):
+    for line in phrases.remarks(card):
         console.print(Text(text.visible(line)))
 
 
@@ -164,27 +164,3 @@ def _share(share: Share) -> str:
         return "unknown"
     told = f"{share.value:.0%} ({share.low:.0%} to {share.high:.0%}), {share.hits} of {share.seen}"
     return told if share.calibrated else f"{told}, uncalibrated"
-
-
-def _remarks(card: ReportCard) -> Iterator[str]:
-    if not card.audited:
-        yield "No rejected candidate was launched on purpose, so what is rejected wrongly is unknown."
-    for check in card.checks:
-        yield from _changes(check)
-        for one in check.suggestions:
-            yield (
-                f"{check.name}: {one.observable} = {list(one.tighter)} instead of {list(one.now)} "
-                f"would have stopped {one.bad_stopped} of {one.bad_seen} bad candidates and none "
-                f"of {one.good_kept} good ones."
-            )
-
-
-def _changes(check: CheckCard) -> Iterator[str]:
-    newest = check.eras[-1]
-    if newest.changed:
-        yield (
-            f"{check.name}: {' and '.join(newest.changed)} changed {text.instant(newest.since_at)}; "
-            "its figures are of the time since."
-        )
-    if check.drifted:
-        yield f"{check.name}: it has drifted: its figures are surely others than before."

@@ -25,14 +25,13 @@ from ..events import (
 from ..job import End, JobState
 from ..plain import loads, restore
 from ..runner import Stop, stop_rule
+from ..runner.ends import runs_again, state_of
 from ..runner.launch import MAX_RESULT_BYTES, Launcher
+from ..runner.stopping import held_for
 from ..state import State
 from .gate import Listener, Measured
 from .mismatch import Problems, differences
 
-_LOSSES = {End.ORPHANED, End.UNKNOWN}
-_STATES = {End.CANCELED: JobState.CANCELED, **dict.fromkeys(_LOSSES, JobState.LOST)}
-_HELD_FOR = {"node_h": "node_h", "billed_node_h": "node_h", "lives": "time", "wall_s": "time"}
 _BY_TENURE = {"billed_node_h", "lives"}
 """Rules that may also end a life ahead of time, because nothing more could end within it."""
 
@@ -107,7 +106,7 @@ def ended(event: JobEnded, state: State, campaign: Campaign, *, life_began_at: f
     """Judge a job's end: its state, its charge, and whether it runs again."""
     level = campaign.spec.job
     found = event.state is JobState.COMPLETED
-    if not found and event.state is not _STATES.get(event.end, JobState.FAILED):
+    if not found and event.state is not state_of(event.end):
         yield "job", f"state is {event.state} for the end {event.end}"
     charge = level.resources.nodes * max(0.0, event.ended_at - event.started_at) / 3600
     if event.charged_node_h != charge:
@@ -123,19 +122,8 @@ def ended(event: JobEnded, state: State, campaign: Campaign, *, life_began_at: f
 
 
 def _worth_another_run(event: JobEnded, state: State, campaign: Campaign) -> bool:
-    plan, failure = state.jobs[event.job].plan, campaign.spec.failure
-    before = [job.end.end for job in state.runs[plan.fingerprint] if job.end]
-    match event.end:
-        case End.CANCELED:
-            return True
-        case End.TIMED_OUT:
-            return False
-        case End.ORPHANED | End.UNKNOWN:
-            left = event.end is End.UNKNOWN and failure.lost == "leave"
-            return not left and sum(end in _LOSSES for end in before) < failure.losses
-        case _:
-            broken = [end for end in before if end not in {End.CANCELED, *_LOSSES}]
-            return len(broken) < campaign.spec.job.retries
+    before = [job.end.end for job in state.runs[state.jobs[event.job].plan.fingerprint] if job.end]
+    return runs_again(campaign.spec, event.end, before)
 
 
 def accepted(
@@ -256,7 +244,7 @@ class Ending:
                 yield "stop", f"{len(those)} {what} still"
         if self._causes - {event.rule}:
             yield "stop", f"decisions were abandoned for {sorted(self._causes)}, not {event.rule!r}"
-        due = (_HELD_FOR.get(event.rule, "jobs"), f"the campaign stopped: {event.reason}")
+        due = (held_for(event.rule), f"the campaign stopped: {event.reason}")
         for kept in self._kept_back:
             if (kept.cause, kept.reason) != due:
                 yield "stop", f"{kept.fingerprint} was held for {kept.cause}: {kept.reason}"

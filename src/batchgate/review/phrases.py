@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from . import text
+from .card import CheckCard, ReportCard
 from .estimate import Share
 from .figures import Best, Ending, Rank, Saved, VerifierCount
 from .rows import QuestionRow
@@ -120,3 +121,28 @@ def measured(values: Mapping[str, object], units: Mapping[str, str]) -> dict[str
         name: f"{text.scalar(value)} {units.get(name, '')}".strip()
         for name, value in values.items()
     }
+
+
+def remarks(found: ReportCard) -> Iterator[str]:
+    """Yield what a report card says beside its figures: eras, drift, suggestions."""
+    if not found.audited:
+        yield "No rejected candidate was launched on purpose, so what is rejected wrongly is unknown."
+    for check in found.checks:
+        yield from _changes(check)
+        for one in check.suggestions:
+            yield (
+                f"{check.name}: {one.observable} = {list(one.tighter)} instead of {list(one.now)} "
+                f"would have stopped {one.bad_stopped} of {one.bad_seen} bad candidates and none "
+                f"of {one.good_kept} good ones."
+            )
+
+
+def _changes(check: CheckCard) -> Iterator[str]:
+    newest = check.eras[-1]
+    if newest.changed:
+        yield (
+            f"{check.name}: {' and '.join(newest.changed)} changed {text.instant(newest.since_at)}; "
+            "its figures are of the time since."
+        )
+    if check.drifted:
+        yield f"{check.name}: it has drifted: its figures are surely others than before."

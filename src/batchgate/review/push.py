@@ -21,6 +21,7 @@ from urllib.parse import unquote, urlsplit
 
 from .. import ledger
 from ..errors import ConfigError, LedgerError
+from ..files import write_whole
 from .otlp import Signal, Unit, batches, request_of
 from .spans import units
 
@@ -183,10 +184,8 @@ class _Notes:
 
     def note(self, signal: Signal, count: int, key: str) -> None:
         self.all_.setdefault(self.url, {})[signal] = [self.arrived(signal) + count, key]
-        scratch = self.path.with_name(f".{self.path.name}.{os.getpid()}")
         try:
-            scratch.write_text(json.dumps(self.all_, indent=2), encoding="ascii")
-            scratch.replace(self.path)
+            write_whole(self.path, json.dumps(self.all_, indent=2))
         except OSError as exc:
             raise ConfigError(f"{self.path} cannot be written: {exc.strerror}") from exc
 

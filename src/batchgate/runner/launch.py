@@ -30,6 +30,7 @@ from ..flow.entry import command as function_job
 from ..job import End, Flow, FunctionTask, JobSpec, JobState, TaskEnd
 from ..ledger import Appended
 from ..plain import loads, plain
+from .ends import runs_again, state_of
 from .recorder import Recorder
 
 MAX_RESULT_BYTES = 8 * 1024 * 1024
@@ -40,8 +41,6 @@ PARSE_TIMEOUT_S = 120.0
 
 LOOK_S = 2.0
 """Seconds between two looks for the result of a job that was lost."""
-
-_LOSSES = {End.ORPHANED, End.UNKNOWN}
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +188,7 @@ class Launcher:
     def settle(self, planned: JobPlanned, end: TaskEnd, *, adopted: bool = False) -> None:
         """Turn a job's reservation into a charge."""
         found = self.result_path(planned).is_file()
-        state = JobState.COMPLETED if found else _state(end.end)
+        state = JobState.COMPLETED if found else state_of(end.end)
         error = end.error
         if not found and end.end is End.COMPLETED:
             error = "it exited with 0 and left no result"
@@ -281,21 +280,8 @@ class Launcher:
 
     def _again(self, planned: JobPlanned, end: End) -> bool:
         """Whether a job without a result is worth another run."""
-        ends = [j.end.end for j in self.recorder.state.runs[planned.fingerprint] if j.end]
-        match end:
-            case End.CANCELED:
-                return True
-            case End.TIMED_OUT:
-                return False  # it would use up its walltime again
-            case End.ORPHANED | End.UNKNOWN:
-                # Its runner or its node died. Mostly not its fault, but a job may be what killed it.
-                failure = self.campaign.spec.failure
-                if end is End.UNKNOWN and failure.lost == "leave":
-                    return False
-                return sum(e in _LOSSES for e in ends) < failure.losses
-            case _:
-                broken = [e for e in ends if e is not End.CANCELED and e not in _LOSSES]
-                return len(broken) < self.level.retries
+        before = [j.end.end for j in self.recorder.state.runs[planned.fingerprint] if j.end]
+        return runs_again(self.campaign.spec, end, before)
 
     def _spec(self, planned: JobPlanned) -> JobSpec:
         level, folder = self.level, self.job_folder(planned.job)
@@ -389,16 +375,6 @@ def _numbers(observables: Mapping[str, Any]) -> dict[str, float]:
         for name, value in observables.items()
         if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
     }
-
-
-def _state(end: End) -> JobState:
-    match end:
-        case End.CANCELED:
-            return JobState.CANCELED
-        case End.ORPHANED | End.UNKNOWN:
-            return JobState.LOST
-        case _:
-            return JobState.FAILED
 
 
 def _make(folder: Path) -> None:

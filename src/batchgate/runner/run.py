@@ -21,7 +21,6 @@ from ..campaign import Campaign
 from ..errors import LedgerMismatchError
 from ..events import (
     CandidateHeld,
-    HoldCause,
     ResultParked,
     RunResumed,
     RunStarted,
@@ -37,7 +36,7 @@ from .model import Model
 from .parked import Parking
 from .reconcile import reconcile
 from .recorder import Recorder
-from .stopping import Stop, stop_rule
+from .stopping import Stop, held_for, stop_rule
 from .tenure import Tenure
 from .verify import Judges
 
@@ -393,18 +392,12 @@ class Runner:
             if isinstance(parked.event, ResultParked):
                 job = self.state.jobs[parked.event.job].plan
                 self.launcher.refuse(job, parked.event.reasons, parked.event.values or {})
-        causes: dict[str, HoldCause] = {
-            "node_h": "node_h",
-            "billed_node_h": "node_h",
-            "lives": "time",
-            "wall_s": "time",
-        }
         for decision, chosen in self.state.ready:
             self.recorder.record(
                 CandidateHeld(
                     decision=decision,
                     fingerprint=chosen.fingerprint,
-                    cause=causes.get(stop.rule, "jobs"),
+                    cause=held_for(stop.rule),
                     reason=f"the campaign stopped: {stop.reason}",
                 )
             )

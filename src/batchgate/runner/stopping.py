@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from ..campaign import CampaignSpec
+from ..events import HoldCause
 from ..state import State
 
 
@@ -22,6 +23,19 @@ class Stop:
     rule: str
     reason: str
     failed: bool = False
+
+
+_HELD_FOR: Mapping[str, HoldCause] = {
+    "node_h": "node_h",
+    "billed_node_h": "node_h",
+    "lives": "time",
+    "wall_s": "time",
+}
+
+
+def held_for(rule: str) -> HoldCause:
+    """Return why a candidate that waits when a rule ends the run is not launched."""
+    return _HELD_FOR.get(rule, "jobs")
 
 
 def stop_rule(spec: CampaignSpec, state: State, *, now: float) -> Stop | None:

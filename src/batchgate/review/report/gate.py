@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from urllib.parse import urlencode
 
 from .. import phrases, text
-from ..card import CheckCard, ReportCard
+from ..card import ReportCard
 from ..estimate import Share
 from ..figures import CheckCount, Judged, Summary, Transition, VerifierCount
 from . import parts, scatter
@@ -157,7 +157,7 @@ def card(found: ReportCard) -> Content:
         "How often it was wrong, with 95 % intervals, as far as jobs have told. Bad is a result "
         "that is infeasible or was rejected. Of what was rejected only audits tell.",
     )
-    return [shown, [tag("p", remark) for remark in _remarks(found)]]
+    return [shown, [tag("p", remark) for remark in phrases.remarks(found)]]
 
 
 def _share(share: Share) -> Markup:
@@ -166,30 +166,6 @@ def _share(share: Share) -> Markup:
     told = f"{share.value:.0%} ({share.low:.0%} to {share.high:.0%})"
     support = f" {share.hits} of {share.seen}{'' if share.calibrated else ', too few to believe'}"
     return tag("td", told, tag("span", support, class_="quiet"), class_="nowrap")
-
-
-def _remarks(found: ReportCard) -> Iterator[str]:
-    if not found.audited:
-        yield "No rejected candidate was launched on purpose, so what is rejected wrongly is unknown."
-    for check in found.checks:
-        yield from _changes(check)
-        for one in check.suggestions:
-            yield (
-                f"{check.name}: {one.observable} = {list(one.tighter)} instead of {list(one.now)} "
-                f"would have stopped {one.bad_stopped} of {one.bad_seen} bad candidates and none "
-                f"of {one.good_kept} good ones."
-            )
-
-
-def _changes(check: CheckCard) -> Iterator[str]:
-    newest = check.eras[-1]
-    if newest.changed:
-        yield (
-            f"{check.name}: {' and '.join(newest.changed)} changed {text.instant(newest.since_at)}; "
-            "its figures are of the time since."
-        )
-    if check.drifted:
-        yield f"{check.name}: it has drifted: its figures are surely others than before."
 
 
 # --- verifiers -----------------------------------------------------------------------------------
