@@ -8,11 +8,14 @@ several samples of an answer, audits, results that run again, and what waits for
 
 from __future__ import annotations
 
+import json
 import math
 import random
+import tempfile
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from batchgate.campaign import CampaignSpec
@@ -48,6 +51,10 @@ from batchgate.events import (
     SurrogateAsked,
 )
 from batchgate.job import End, JobState
+from batchgate.ledger.line import encode, stored_hash
+from batchgate.ledger.reader import segment_name
+from batchgate.review import Summary, summarise
+from batchgate.review.report import Findings
 from batchgate.state import State
 
 START_AT = 1_780_000_000.0
@@ -121,6 +128,47 @@ class Script:
     def begin(self, **changes: Any) -> Script:
         """Open the first life."""
         return self.add(opened(1), started(**changes), after_s=0.0)
+
+
+def kept(entries: Iterable[Entry], run_dir: Path, *, bare: bool = False) -> Path:
+    """Write entries as the ledger of a run, a segment for each life, and return the run.
+
+    Bare, no line has a field that has its default, as if an older version had not known any.
+    """
+    folder = run_dir / "ledger"
+    folder.mkdir(parents=True)
+    path, previous = folder / segment_name(1), b""
+    for entry in entries:
+        event = entry.event
+        if isinstance(event, SegmentOpened):
+            path = folder / segment_name(event.segment)
+            event = event.model_copy(update={"previous_hash": previous.decode()})
+        line = encode(event, seq=entry.seq, at_ns=entry.at_ns, previous=previous)
+        previous = stored_hash(line)
+        with path.open("ab") as file:
+            file.write(_bare(event, line) if bare else line)
+    return run_dir
+
+
+def _bare(event: Event, line: bytes) -> bytes:
+    told = json.loads(line)
+    kind: Any = type(event)
+    defaults = json.loads(kind.model_construct().model_dump_json(warnings=False))
+    told = {k: v for k, v in told.items() if k == "type" or v != defaults.get(k, ...)}
+    told |= {"format": 1} if event.type == "segment_opened" else {}
+    return json.dumps(told).encode() + b"\n"
+
+
+def figures(entries: Iterable[Entry]) -> Summary:
+    """Count entries as `batchgate summary` counts a run."""
+    with tempfile.TemporaryDirectory() as folder:
+        return summarise(kept(entries, Path(folder)))
+
+
+def findings(entries: Iterable[Entry]) -> Findings:
+    """Take from entries what `batchgate report` makes its page of."""
+    with tempfile.TemporaryDirectory() as folder:
+        return Findings.read(kept(entries, Path(folder)))
 
 
 def opened(segment: int) -> SegmentOpened:

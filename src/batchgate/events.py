@@ -10,7 +10,7 @@ finite numbers, tagged non-finite ones, bounded text.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
@@ -435,6 +435,9 @@ Event = Annotated[
     Field(discriminator="type"),
 ]
 """Any event. `type` tells which."""
+
+EVENTS: tuple[type[_Event], ...] = get_args(get_args(Event)[0])
+"""Every kind of event."""
 
 
 class Entry(BaseModel):

@@ -6,13 +6,13 @@ is kept. Whoever needs every attempt reads the ledger (`batchgate.review`).
 
 from __future__ import annotations
 
-import gc
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from .campaign import CampaignSpec, Observation, Value
+from .collector import collector_at_rest
 from .events import (
     AllocationSeen,
     AttemptStarted,
@@ -237,19 +237,10 @@ class State:
         return state
 
     def fold(self, entries: Iterable[Entry]) -> None:
-        """Take entries into account, oldest first, with the garbage collector at rest.
-
-        Nothing here dies in a cycle, and of a million events looking for one is half of the time
-        (CPython 3.11).
-        """
-        collects = gc.isenabled()
-        gc.disable()
-        try:
+        """Take entries into account, oldest first."""
+        with collector_at_rest():
             for entry in entries:
                 self.apply(entry.event, at=entry.at_ns / 1e9)
-        finally:
-            if collects:
-                gc.enable()
 
     @property
     def reserved_node_h(self) -> float:

@@ -5,33 +5,59 @@ from __future__ import annotations
 import base64
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from batchgate.events import Entry
-from batchgate.review.report import Findings, page
+from batchgate.review.report import page
 from tests.browser import Browser, chromium
-from tests.synthetic_run import hostile, night
+from tests.long_night import long_findings
+from tests.synthetic_run import findings, hostile, night
+
+ATTEMPTS = 100_000
+SIZE = 6_000_000
+"""Largest page, in bytes."""
+BUSY_S = 2.0
+"""CPU that opening may cost the page's main thread: an eighth of it was measured."""
+LINES_A_SHEET = 40
+"""More lines than a sheet of paper can hold."""
+ELEMENTS = 6000
+"""Elements that a page has when it is open, however long its run was."""
+LONG = pytest.mark.timeout(300)
+"""Making 100,000 attempts and their page takes a slow machine a minute."""
 
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    browser = new_browser(tmp_path_factory.mktemp("profile"))
+    yield browser
+    browser.close()
+
+
+@pytest.fixture
+def cold_browser(tmp_path: Path) -> Iterator[Browser]:
+    """A browser that has shown nothing yet."""
+    browser = new_browser(tmp_path)
+    yield browser
+    browser.close()
+
+
+def new_browser(profile: Path) -> Browser:
     program = chromium()
     if program is None:
         missing = "no chromium here; install it (Debian: apt-get install chromium)"
         if os.environ.get("CI"):
             pytest.fail(missing)
         pytest.skip(missing)
-    browser = Browser(program, tmp_path_factory.mktemp("profile"))
-    yield browser
-    browser.close()
+    return Browser(program, profile)
 
 
 def written(folder: Path, entries: list[Entry]) -> Path:
     path = folder / "report of a run.html"
-    path.write_text(page(Findings.of(entries)), encoding="utf-8")
+    path.write_text(page(findings(entries)), encoding="utf-8")
     return path
 
 
@@ -40,8 +66,32 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return written(tmp_path_factory.mktemp("report"), night(decisions=90, everything=True))
 
 
+@dataclass(frozen=True)
+class LongReport:
+    """The page of a run of 100,000 attempts, and the name of the last one."""
+
+    path: Path
+    last: str
+
+
+@pytest.fixture(scope="module")
+def long_report(tmp_path_factory: pytest.TempPathFactory) -> LongReport:
+    found = long_findings(ATTEMPTS)
+    *_, last = found.record.attempts
+    path = tmp_path_factory.mktemp("long") / "report.html"
+    path.write_text(page(found), encoding="utf-8")
+    return LongReport(path, f"D{last.decision}.{last.number}")
+
+
 ROWS = "[...document.querySelectorAll('#attempts-table tbody tr')]"
 NAMES = f"{ROWS}.map((row) => row.cells[0].firstChild.textContent)"
+
+
+def searched(browser: Browser, words: str) -> None:
+    """Search, and wait until the lines found are shown."""
+    browser.value(f"document.getElementById('filter-text').value = {json.dumps(words)}")
+    browser.value("document.getElementById('filter-text').dispatchEvent(new Event('input'))")
+    browser.until("document.getElementById('filter-count').textContent.includes(' of ')")
 
 
 def test_a_report_opens_from_a_file_without_a_complaint_or_a_request(
@@ -105,9 +155,7 @@ def test_what_is_injected_all_the_same_is_not_run(browser: Browser, report: Path
 def test_a_search_leaves_the_lines_that_have_the_words(browser: Browser, report: Path) -> None:
     browser.open(report)
 
-    browser.value("document.getElementById('filter-text').value = 'Closer Than 0.5'")
-    browser.value("document.getElementById('filter-text').dispatchEvent(new Event('input'))")
-    browser.until("document.getElementById('filter-count').textContent.includes(' of ')")
+    searched(browser, "Closer Than 0.5")
 
     texts = browser.value(f"{ROWS}.map((row) => row.textContent)")
     assert texts
@@ -191,9 +239,7 @@ def test_a_line_that_is_chosen_twice_at_once_stays_closed(browser: Browser, repo
 def test_what_is_only_in_the_details_is_found_too(browser: Browser, report: Path) -> None:
     browser.open(report)
 
-    browser.value("document.getElementById('filter-text').value = 'after 1 rejected result'")
-    browser.value("document.getElementById('filter-text').dispatchEvent(new Event('input'))")
-    browser.until("document.getElementById('filter-count').textContent.includes(' of ')")
+    searched(browser, "after 1 rejected result")
 
     assert 0 < len(browser.value(NAMES)) < 20
 
@@ -243,6 +289,67 @@ def test_pages_of_lines_can_be_turned(browser: Browser, report: Path) -> None:
     assert len(second) == min(100, total - 100) > 0
     assert not set(first) & set(second)
     assert browser.value(NAMES) == first
+
+
+@LONG
+def test_a_hundred_thousand_attempts_are_a_page_that_opens_at_once(
+    browser: Browser, long_report: LongReport
+) -> None:
+    browser.open(long_report.path)
+
+    assert long_report.path.stat().st_size <= SIZE
+    assert browser.complaints() == []
+    assert browser.requests() == [long_report.path.as_uri()]
+    count = browser.value("document.getElementById('filter-count').textContent")
+    assert int(count.removesuffix(" lines")) >= ATTEMPTS
+    names = browser.value(NAMES)
+    assert (len(names), names[0]) == (100, "D1.1")
+
+
+@LONG
+def test_opening_a_hundred_thousand_attempts_leaves_most_of_the_work_for_later(
+    cold_browser: Browser, long_report: LongReport, record_property: Callable[[str, object], None]
+) -> None:
+    browser = cold_browser
+
+    browser.open(long_report.path)
+
+    # Of one thread's CPU there is a limit, and none of the time on the wall, which other work on
+    # the machine lengthens. That most of the page is not laid out holds on any machine.
+    busy_s = browser.busy_s()
+    record_property("busy_s", busy_s)
+    assert busy_s < BUSY_S
+    assert browser.value("document.querySelectorAll('*').length") < ELEMENTS
+    shown = ".filter((one) => one.checkVisibility({ contentVisibilityAuto: true })).length"
+    assert browser.value(f"{ROWS}{shown}") == 0
+    assert browser.value(f"[...document.querySelectorAll('h2')]{shown}") < 5
+
+
+@LONG
+def test_a_search_looks_through_a_hundred_thousand_attempts(
+    browser: Browser, long_report: LongReport
+) -> None:
+    browser.open(long_report.path)
+
+    searched(browser, f"{long_report.last} ")
+
+    assert browser.value(NAMES) == [long_report.last]
+    count = browser.value("document.getElementById('filter-count').textContent")
+    assert count.startswith("1 of ")
+
+
+@LONG
+def test_paper_gets_a_thousand_of_very_many_lines(
+    browser: Browser, long_report: LongReport
+) -> None:
+    browser.open(long_report.path)
+
+    pdf = base64.b64decode(browser.call("Page.printToPDF")["data"])
+
+    # A browser that prints waits for nothing: the lines have to be there when it asks.
+    sheets = pdf.count(b"/Type /Page\n")
+    assert sheets > 1000 / LINES_A_SHEET
+    assert len(browser.value(NAMES)) == 100
 
 
 @pytest.mark.parametrize("width", [1440, 1280, 800, 400])

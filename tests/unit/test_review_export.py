@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import json
+import subprocess
+import sys
+import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent import futures
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -13,6 +16,7 @@ from typing import Any
 
 import grpc  # type: ignore[import-untyped]
 import pandas as pd
+import pyarrow as pa
 import pytest
 from google.protobuf.json_format import ParseDict
 from opentelemetry.proto.collector.logs.v1 import logs_service_pb2, logs_service_pb2_grpc
@@ -21,90 +25,332 @@ from opentelemetry.proto.logs.v1.logs_pb2 import LogsData
 from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 
 from batchgate.errors import ConfigError, LedgerError
-from batchgate.events import AttemptStarted, DecisionOpened, JobPlanned, ProposalMade
+from batchgate.events import (
+    AttemptStarted,
+    CheckJudged,
+    DecisionMade,
+    DecisionOpened,
+    Entry,
+    FailureRecorded,
+    JobEnded,
+    JobPlanned,
+    ProposalMade,
+    ResultAccepted,
+)
+from batchgate.job import End, JobState
 from batchgate.ledger import Ledger
 from batchgate.review.otlp import MAX_CHARS, batches, request_of
 from batchgate.review.push import TRIES, NotTaken, Unavailable, push
 from batchgate.review.record import RunRecord
+from batchgate.review.rows import AttemptRow, DecisionRow
 from batchgate.review.spans import units, write_json
-from batchgate.review.tables import NAMES, Tables, write_csv, write_parquet
-from tests.synthetic_run import EVIL, Script, chosen, night
+from batchgate.review.tables import Run, open_run, write_csv, write_parquet
+from tests.synthetic_run import EVIL, Script, hostile, kept, night, opened, started
 
 # --- tables --------------------------------------------------------------------------------------
 
+COLUMNS = {
+    "attempts": "decision attempt started_at ended_at outcome rejected_by reasons proposal "
+    "candidates model response_id temperature input_tokens output_tokens samples_valid "
+    "samples_total answer_s trace_id span_id",
+    "verdicts": "decision attempt check passed hard verifier reasons refused observables "
+    "elapsed_s node_h",
+    "decisions": "decision source opened_at closed_at disposition cause attempts candidates batch",
+    "jobs": "job decision source fingerprint level attempt outcome planned_at started_at ended_at "
+    "settled_at state end exit_code signal error host reserved_node_h charged_node_h walltime_s "
+    "adopted again candidate.x1 candidate.x2",
+    "results": "job decision source fingerprint settled_at valid feasible reasons charged_node_h "
+    "candidate.x1 candidate.x2 value.residual value.y",
+}
 
-def test_each_table_has_a_row_for_each_thing() -> None:
-    record = RunRecord.of(night())
 
-    tables = Tables(record).named()
-
-    assert tuple(tables) == NAMES
-    assert len(tables["attempts"]) == len(list(record.attempts))
-    assert len(tables["verdicts"]) == sum(len(a.checks) for a in record.attempts)
-    assert len(tables["decisions"]) == len(record.decisions)
-    assert len(tables["jobs"]) == len(record.jobs)
-    assert len(tables["results"]) == sum(
-        j.values is not None or bool(j.reasons) for j in record.jobs
+def planned(job: str, candidate: dict[str, Any]) -> JobPlanned:
+    return JobPlanned(
+        job=job,
+        decision=1,
+        fingerprint=job,
+        candidate=candidate,
+        level="fine",
+        reserved_node_h=1,
+        walltime_s=60,
     )
 
 
-@pytest.mark.parametrize("record", [RunRecord.of(night()), RunRecord.of([])])
-def test_columns_are_typed_also_in_an_empty_table(record: RunRecord) -> None:
-    jobs, attempts = Tables(record).jobs(), Tables(record).attempts()
+def side_by_side() -> list[Entry]:
+    """Give two decisions at once, a check that is tried again, and a job that never started."""
+    one, other = {"decision": 1, "attempt": 1}, {"decision": 2, "attempt": 1}
+    script = Script().begin()
+    script.add(DecisionOpened(decision=1), DecisionOpened(decision=2))
+    script.add(AttemptStarted(**other), AttemptStarted(**one))
+    for ask in (other, one):
+        script.add(
+            ProposalMade(**ask, proposal="none", elapsed_s=2),
+            CheckJudged(**ask, check="disc", passed=True, elapsed_s=1),
+            FailureRecorded(**ask, kind="verifier", what="timeout", message="", again=True),
+        )
+    script.add(
+        planned("j1", {"x1": 1.0, "x2": 2.0}),
+        JobEnded(job="j1", state=JobState.LOST, end=End.UNKNOWN),
+        planned("j2", {"x1": 1.0, "x2": 3.0}),
+        JobEnded(job="j2", state=JobState.COMPLETED, end=End.COMPLETED),
+        ResultAccepted(
+            job="j2", fingerprint="j2", values={"y": 1.5, "residual": 1e-5}, feasible=True
+        ),
+    )
+    return script.entries
 
+
+NIGHTS = [night(seed=seed, everything=True) for seed in range(1, 5)]
+RUNS = [
+    *NIGHTS,
+    night(seed=5),
+    side_by_side(),
+    # Runs that still go on, or were killed: cut off anywhere.
+    *(NIGHTS[cut % 4][: cut * 37] for cut in range(2, 9)),
+]
+
+
+def tables(entries: Iterable[Entry], *, bare: bool = False) -> Run:
+    with tempfile.TemporaryDirectory() as folder:
+        return open_run(kept(entries, Path(folder), bare=bare))
+
+
+def rows(record: RunRecord) -> dict[str, list[Any]]:
+    return {
+        "attempts": list(record.attempts),
+        "verdicts": [check for attempt in record.attempts for check in attempt.checks],
+        "decisions": list(record.decisions),
+        "jobs": list(record.jobs),
+        "results": [job for job in record.jobs if job.values is not None or job.reasons],
+    }
+
+
+def instant(at: float | None) -> pd.Timestamp | None:
+    return pd.Timestamp(round(at * 1e6), unit="us", tz="UTC") if at else None
+
+
+def canonical(value: Any) -> str:
+    return json.dumps(value, sort_keys=True)
+
+
+SHOWN: dict[str, Callable[[Any], Any]] = {
+    "valid": lambda values: values is not None,
+    "attempts": len,
+    "candidates": len,
+    "proposal": canonical,
+    "observables": canonical,
+    "rejected_by": "\n".join,
+    "reasons": "\n".join,
+    "refused": "\n".join,
+}
+
+
+def shown(row: Any, column: str) -> Any:
+    """Say what a cell shows of a row."""
+    prefix, _, name = column.partition(".")
+    if (type(row), column) in {(AttemptRow, "attempt"), (DecisionRow, "decision")}:
+        return row.number
+    value = getattr(row, {"value": "values", "valid": "values"}.get(prefix, prefix))
+    if name:
+        return (value or {}).get(name)
+    if column.endswith("_at"):
+        return instant(value)
+    return SHOWN[column](value) if column in SHOWN else value
+
+
+@pytest.mark.parametrize(("entries", "bare"), [*((run, False) for run in RUNS), (NIGHTS[0], True)])
+def test_tables_hold_what_the_rows_hold(entries: list[Entry], bare: bool) -> None:
+    due = rows(RunRecord.of(entries))
+
+    found = tables(entries, bare=bare)
+
+    assert list(found.arrow) == list(COLUMNS)
+    for name, frame in found.named().items():
+        assert frame.columns.tolist() == COLUMNS[name].split()
+        for column in frame:
+            told = frame[column].astype(object).where(frame[column].notna(), None)
+            assert told.tolist() == [shown(row, column) for row in due[name]], (name, column)
+
+
+def test_a_hostile_proposal_is_text_in_a_cell_and_names_no_column() -> None:
+    due = list(RunRecord.of(hostile()).attempts)
+
+    found = tables(hostile()).attempts()
+
+    assert found.columns.tolist() == COLUMNS["attempts"].split()
+    assert [json.loads(text) for text in found["proposal"]] == [row.proposal for row in due]
+    assert found["reasons"].tolist() == ["\n".join(row.reasons) for row in due]
+
+
+@pytest.mark.parametrize("entries", [night(), []])
+def test_columns_are_typed_also_in_an_empty_table(entries: list[Entry]) -> None:
+    found = tables(entries)
+
+    jobs, arrow = found.jobs(), found.arrow["jobs"].schema
     assert str(jobs["planned_at"].dtype) == "datetime64[us, UTC]"
     assert jobs["exit_code"].dtype == "Int64"
     assert jobs["charged_node_h"].dtype == "Float64"
     assert jobs["again"].dtype == "boolean"
-    assert attempts["model"].dtype == "string"
+    assert found.attempts()["model"].dtype == "string"
+    assert arrow.field("planned_at").type == pa.timestamp("us", "UTC")
+    assert arrow.field("exit_code").type == pa.int64()
+    assert arrow.field("charged_node_h").type == pa.float64()
+    assert arrow.field("again").type == pa.bool_()
+    assert found.arrow["attempts"].schema.field("model").type == pa.string()
 
 
-def test_a_campaigns_own_names_are_columns_with_a_prefix() -> None:
-    results = Tables(RunRecord.of(night())).results()
+def test_frames_and_arrow_tables_hold_the_same() -> None:
+    found = tables(night())
 
-    good = results[results["feasible"]]
-    assert good["value.y"].max() < 20
-    assert good["candidate.x1"].between(-5, 10).all()
+    for name, frame in found.named().items():
+        pd.testing.assert_frame_equal(frame, getattr(found, name)())
+        arrow = found.arrow[name]
+        assert pa.Table.from_pandas(frame, arrow.schema, preserve_index=False).equals(arrow)
+
+
+def test_a_candidate_is_typed_as_its_variable_is() -> None:
+    variables = {
+        "mass": {"domain": [0, 1e30]},
+        "mesh": {"domain": [1, 9], "integer": True},
+        "cells": {"values": [8, 16]},
+        "gr": {"values": [True, False]},
+        "order": {"values": [1, 2.5]},
+        "solver": {"values": ["whfast", 3]},
+    }
+    candidate = {"mass": 10**20, "mesh": 4, "cells": 16, "gr": True, "order": 1, "solver": 3}
+    script = Script().begin(variables=variables)
+    script.add(DecisionOpened(decision=1), planned("j1", candidate), planned("j2", {}))
+
+    found = tables(script.entries).jobs().filter(like="candidate.")
+
+    assert found.columns.tolist() == [f"candidate.{name}" for name in variables]
+    assert found.iloc[0].tolist() == [1e20, 4, 16, True, 1.0, "3"]
+    assert found.iloc[1].isna().all()
+    assert found.dtypes.map(str).tolist() == [
+        *("Float64", "Int64", "Int64", "boolean", "Float64", "string")
+    ]
 
 
 def test_what_never_happened_is_missing_and_not_1970() -> None:
-    point = chosen(x1=1.0, x2=2.0)
+    script = Script().begin()
+    lost = JobEnded(job="j2", state=JobState.LOST, end=End.UNKNOWN)
+    script.add(DecisionOpened(decision=1), planned("j1", {}), planned("j2", {}), lost)
+
+    jobs = tables(script.entries).jobs()
+
+    assert jobs["started_at"].isna().all()
+    assert jobs["settled_at"].isna().tolist() == [True, False]
+
+
+def test_the_sample_that_was_taken_is_counted_and_its_verdicts_alone_reject() -> None:
+    ask = {"decision": 1, "attempt": 1}
+    point = {"x1": 1.0, "x2": 2.0}
     script = Script().begin()
     script.add(
         DecisionOpened(decision=1),
-        JobPlanned(
-            job="j1",
-            decision=1,
-            fingerprint=point.fingerprint,
-            candidate=point.candidate,
-            level="fine",
-            reserved_node_h=1,
-            walltime_s=60,
-        ),
+        AttemptStarted(**ask),
+        ProposalMade(**ask, proposal={}, others=({"candidates": [point, point, "x"]},)),
+        CheckJudged(**ask, check="disc", passed=False, reasons=("no candidate",)),
+        CheckJudged(**ask, check="disc", passed=True, sample=2),
+        DecisionMade(decision=1, disposition="accepted", sample=2),
     )
 
-    jobs = Tables(RunRecord.of(script.entries)).jobs()
+    (attempt,) = tables(script.entries).attempts().to_dict("records")
 
-    assert jobs["started_at"].isna().all()
-    assert jobs["settled_at"].isna().all()
+    assert (attempt["candidates"], attempt["outcome"], attempt["reasons"]) == (2, "accepted", "")
+
+
+@pytest.mark.parametrize("evil", [EVIL, "nul \0 in it", "lone \ud800 surrogate", "\U0001f480 $x"])
+def test_whatever_a_model_writes_fits_into_every_form(evil: str, tmp_path: Path) -> None:
+    ask = {"decision": 1, "attempt": 1}
+    script = Script().begin()
+    script.add(
+        DecisionOpened(decision=1),
+        AttemptStarted(**ask),
+        ProposalMade(**ask, proposal={evil: [evil, 10**30, 1e-7]}, model=evil),
+        CheckJudged(**ask, check="disc", passed=False, reasons=(evil, evil)),
+    )
+    told = evil.replace("\ud800", "?")
+
+    found = tables(script.entries)
+
+    (attempt,) = found.attempts().to_dict("records")
+    assert json.loads(attempt["proposal"]) == {told: [told, 10**30, 1e-7]}
+    assert attempt["reasons"] == f"{told}\n{told}"
+    assert attempt["model"] == told
+    write_csv(found, tmp_path)
+    write_parquet(found, tmp_path)
+    assert pd.read_parquet(tmp_path / "attempts.parquet")["model"].tolist() == [told]
 
 
 def test_files_hold_what_the_tables_hold(tmp_path: Path) -> None:
-    record = RunRecord.of(night())
+    found = tables(night())
 
-    csv, parquet = write_csv(record, tmp_path / "c"), write_parquet(record, tmp_path / "p")
+    csv, parquet = write_csv(found, tmp_path / "c"), write_parquet(found, tmp_path / "p")
 
-    assert [path.name for path in csv] == [f"{name}.csv" for name in NAMES]
-    jobs = pd.read_parquet(parquet[3])
-    pd.testing.assert_frame_equal(jobs, Tables(record).jobs(), check_dtype=False)
-    assert pd.read_csv(csv[3])["job"].tolist() == jobs["job"].tolist()
+    assert [path.name for path in csv] == [f"{name}.csv" for name in COLUMNS]
+    for path, (name, frame) in zip(parquet, found.named().items(), strict=True):
+        assert path.name == f"{name}.parquet"
+        pd.testing.assert_frame_equal(pd.read_parquet(path), frame)
+    assert pd.read_csv(csv[3])["job"].tolist() == found.jobs()["job"].tolist()
 
 
 def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
 
     with pytest.raises(ConfigError, match="cannot be written"):
-        write_csv(RunRecord.of([]), tmp_path / "file" / "x")
+        write_csv(tables([]), tmp_path / "file" / "x")
+
+
+def test_a_directory_without_a_ledger_has_no_tables(tmp_path: Path) -> None:
+    with pytest.raises(LedgerError, match="holds no run"):
+        open_run(tmp_path)
+
+
+def test_a_ledger_that_lacks_lines_has_no_tables(tmp_path: Path) -> None:
+    run = kept(night(), tmp_path)
+    segment = run / "ledger" / "0001.jsonl"
+    segment.write_bytes(b"".join(segment.read_bytes().splitlines(keepends=True)[:-1]))
+
+    with pytest.raises(LedgerError, match="lines are there where"):
+        open_run(run)
+
+
+def test_a_campaign_of_another_version_has_no_tables() -> None:
+    other = started().model_copy(update={"spec": {"campaign": {"name": "branin"}}})
+
+    with pytest.raises(LedgerError, match=r"(?s)cannot read:.*variables: Field required"):
+        tables(Script().add(opened(1), other).entries)
+
+
+def test_a_missing_library_is_told_with_what_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = tables([])
+
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(ConfigError, match=r"need pandas: pip install 'batchgate\[tables\]'"):
+        found.jobs()
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(ConfigError, match=r"need pyarrow: pip install 'batchgate\[tables\]'"):
+        tables([])
+
+
+def test_a_summary_needs_neither_pandas_nor_pyarrow(tmp_path: Path) -> None:
+    run = kept(night(decisions=9), tmp_path)
+    code = (
+        "import sys; sys.modules |= dict.fromkeys(['numpy', 'pandas', 'pyarrow']); "
+        "from batchgate.cli import main; from batchgate.review import open_run; main()"
+    )
+
+    told = subprocess.run(
+        [sys.executable, "-c", code, "summary", str(run)],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+    assert told.returncode == 0, told.stderr
+    assert "branin" in told.stdout
 
 
 # --- spans and events ----------------------------------------------------------------------------

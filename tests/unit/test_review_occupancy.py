@@ -15,6 +15,7 @@ from batchgate.events import (
 from batchgate.job import End, JobState
 from batchgate.review.occupancy import Occupancy
 from batchgate.review.record import RunRecord
+from batchgate.review.rows import JobRow
 from tests.synthetic_run import START_AT, Script, chosen, night, opened
 
 
@@ -49,7 +50,9 @@ def job(script: Script, start: float, end: float | None) -> None:
         )
 
 
-def occupancy(*jobs: tuple[float, float | None], slots: int = 2, until: float = 100) -> Occupancy:
+def occupancy(
+    *jobs: tuple[float, float | None], slots: int = 2, until: float = 100
+) -> Occupancy[JobRow]:
     script = Script().begin(slots=slots)
     for start, end in jobs:
         job(script, start, end)
@@ -57,11 +60,11 @@ def occupancy(*jobs: tuple[float, float | None], slots: int = 2, until: float = 
     return Occupancy.of(RunRecord.of(script.entries))
 
 
-def lanes(found: Occupancy) -> list[list[str]]:
+def lanes(found: Occupancy[JobRow]) -> list[list[str]]:
     return [[bar.job.job for bar in lane] for lane in found.lanes]
 
 
-def gaps(found: Occupancy) -> list[tuple[int, float, float]]:
+def gaps(found: Occupancy[JobRow]) -> list[tuple[int, float, float]]:
     return [(gap.lane, gap.start_at - START_AT, gap.end_at - START_AT) for gap in found.gaps]
 
 

@@ -31,7 +31,7 @@ from batchgate.events import (
 )
 from batchgate.job import End, JobState
 from batchgate.ledger import Ledger
-from batchgate.review.record import RunRecord, open_run
+from batchgate.review.record import RunRecord
 from batchgate.review.rows import AttemptRow
 from batchgate.state import State
 from tests.synthetic_run import START_AT, Script, chosen, night, opened, started
@@ -505,7 +505,7 @@ def test_a_run_is_read_from_its_directory(tmp_path: Path) -> None:
         ledger.append(started())
         ledger.append(DecisionOpened(decision=1))
 
-    found = open_run(tmp_path)
+    found = RunRecord.read(tmp_path)
 
     assert (found.state.run, found.campaign) == ("branin-7", "branin")
     assert len(found.decisions) == 1
@@ -513,7 +513,7 @@ def test_a_run_is_read_from_its_directory(tmp_path: Path) -> None:
 
 def test_a_directory_without_a_ledger_is_no_run(tmp_path: Path) -> None:
     with pytest.raises(LedgerError, match=r"holds no run: there is no folder .*ledger"):
-        open_run(tmp_path)
+        RunRecord.read(tmp_path)
 
 
 def test_a_campaign_of_another_version_is_told_and_not_guessed(tmp_path: Path) -> None:
@@ -521,7 +521,7 @@ def test_a_campaign_of_another_version_is_told_and_not_guessed(tmp_path: Path) -
         ledger.append(started().model_copy(update={"spec": {"campaign": {"name": "branin"}}}))
 
     with pytest.raises(LedgerError, match=r"(?s)cannot read:.*variables: Field required"):
-        open_run(tmp_path)
+        RunRecord.read(tmp_path)
 
 
 def test_a_damaged_ledger_is_told_and_not_reviewed(tmp_path: Path) -> None:
@@ -532,4 +532,4 @@ def test_a_damaged_ledger_is_told_and_not_reviewed(tmp_path: Path) -> None:
     segment.write_text(segment.read_text().replace('"slots":2', '"slots":3'))
 
     with pytest.raises(LedgerCorruptError):
-        open_run(tmp_path)
+        RunRecord.read(tmp_path)

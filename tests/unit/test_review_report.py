@@ -8,6 +8,7 @@ import random
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -47,15 +48,14 @@ from batchgate.review.report.bars import bill, funnel, grant
 from batchgate.review.report.html import Markup, joined, tag
 from batchgate.review.report.lanes import DENSE, MAX_LANES, lanes
 from batchgate.review.report.lines import ROOMS, lines, room_for
-from batchgate.review.report.packing import BLOCK, packed, packed_details
+from batchgate.review.report.packing import DETAILS, LINES, packed, packed_details
 from batchgate.review.report.progress import progress
 from batchgate.review.report.rivals import rivals
 from batchgate.review.report.scatter import scatters
 from batchgate.review.report.svg import Scale, log_ticks, round_step
 from batchgate.review.report.table import Line
-from batchgate.review.summary import summarise
 from batchgate.review.text import visible
-from tests.synthetic_run import START_AT, Script, chosen, hostile, night, started
+from tests.synthetic_run import START_AT, Script, chosen, figures, findings, hostile, night, started
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "report.html"
 
@@ -81,9 +81,23 @@ class Page(HTMLParser):
 
 def unpacked(document: str) -> dict[str, list[Any]]:
     """Return the lines of the table as columns, as the page's script would."""
-    columns: dict[str, list[Any]] = data(block(document, "attempts-data"))
+    columns: dict[str, list[Any]] = {}
+    for packed_block in block(document, "attempts-data").split(" "):
+        for name, column in unpacked_block(packed_block).items():
+            columns.setdefault(name, []).extend(column)
     blocks = block(document, "attempts-details").split(" ")
     return columns | {"details": [details for each in blocks for details in data(each)]}
+
+
+def unpacked_block(packed_block: str) -> dict[str, list[Any]]:
+    """Return a block of lines with the decisions' numbers and the lines' ids in it."""
+    columns: dict[str, list[Any]] = data(packed_block)
+    decisions = list(accumulate(columns.pop("decision_step")))
+    ids = [
+        f"{decision}.{attempt}" if attempt else str(decision)
+        for decision, attempt in zip(decisions, columns["attempt"], strict=True)
+    ]
+    return {"id": ids, "decision": decisions, **columns}
 
 
 def block(document: str, name: str) -> str:
@@ -180,12 +194,13 @@ def test_steps_and_ticks_are_those_people_choose() -> None:
 # --- charts --------------------------------------------------------------------------------------
 
 
-def charts(record: RunRecord) -> list[Markup | None]:
+def charts(entries: list[Entry]) -> list[Markup | None]:
+    record = RunRecord.of(entries)
     return [
         progress(record),
         lanes(record, Occupancy.of(record)),
         funnel(record),
-        grant(summarise(record).node_h),
+        grant(figures(entries).node_h),
     ]
 
 
@@ -243,7 +258,7 @@ def ended(*fates: Fate, **changes: Any) -> list[Entry]:
 
 @pytest.mark.parametrize("decisions", [3, 60, 700])
 def test_charts_are_well_formed_and_say_what_they_show(decisions: int) -> None:
-    for chart in charts(RunRecord.of(night(decisions=decisions))):
+    for chart in charts(night(decisions=decisions)):
         assert chart is not None
         root = ET.fromstring(chart)
         assert root.get("role") == "img"
@@ -322,7 +337,7 @@ def test_lanes_show_jobs_by_what_became_of_them() -> None:
 
 
 def test_more_lanes_than_can_be_read_are_left_out_and_told() -> None:
-    document = page(Findings.of(ended((5.0, True), slots=MAX_LANES + 3)))
+    document = page(findings(ended((5.0, True), slots=MAX_LANES + 3)))
 
     assert f">slot {MAX_LANES - 3}</text>" in document
     assert f">slot {MAX_LANES + 1}</text>" not in document
@@ -400,14 +415,14 @@ def test_a_verifier_is_drawn_beside_the_job_with_the_line_where_both_agree() -> 
 
 
 def test_the_bill_is_drawn_by_what_it_went_on() -> None:
-    chart = bill(Findings.of(night(decisions=30, everything=True)).hours)
+    chart = bill(findings(night(decisions=30, everything=True)).hours)
 
     kinds = [path.get("class") for path in ET.fromstring(chart or "").iter("path")]
     assert kinds == ["done", "overdue", "lost", "verifying", "serving", "idle"]
 
 
 def test_no_bill_is_drawn_before_anything_was_spent() -> None:
-    assert bill(Findings.of(Script().begin().entries).hours) is None
+    assert bill(findings(Script().begin().entries).hours) is None
 
 
 # --- the table -----------------------------------------------------------------------------------
@@ -471,21 +486,32 @@ def test_packed_lines_are_columns_of_equal_length_without_a_bracket() -> None:
 
     text = packed(found)
 
-    columns = data(text)
+    columns = unpacked_block(text)
     assert "<" not in text
     assert set(columns) == set(Line.__dataclass_fields__) - {"details"}
     assert {len(column) for column in columns.values()} == {len(found)}
-    assert columns["id"][0] == found[0].id
+    assert columns["id"] == [line.id for line in found]
+    assert columns["decision"] == [line.decision for line in found]
+
+
+def test_a_block_of_lines_is_read_without_the_blocks_before_it() -> None:
+    (line, *_) = lines(RunRecord.of(night(decisions=3)))
+    found = [replace(line, decision=place) for place in range(10, LINES + 12)]
+
+    blocks = [unpacked_block(each) for each in packed(found).split(" ")]
+
+    assert [len(each["id"]) for each in blocks] == [LINES, 2]
+    assert blocks[1]["decision"] == [LINES + 10, LINES + 11]
 
 
 def test_details_are_packed_in_blocks_in_the_order_of_their_lines() -> None:
     (line, *_) = lines(RunRecord.of(night(decisions=3)))
-    found = [replace(line, details=(("Place", str(place)),)) for place in range(BLOCK + 2)]
+    found = [replace(line, details=(("Place", str(place)),)) for place in range(DETAILS + 2)]
 
     blocks = [data(block) for block in packed_details(found).split(" ")]
 
-    assert [len(block) for block in blocks] == [BLOCK, 2]
-    assert blocks[1][0] == [["Place", str(BLOCK)]]
+    assert [len(block) for block in blocks] == [DETAILS, 2]
+    assert blocks[1][0] == [["Place", str(DETAILS)]]
 
 
 def planned(job: str, decision: int, one: Any, **more: Any) -> JobPlanned:
@@ -652,18 +678,18 @@ def test_the_sample_that_was_accepted_is_named() -> None:
     ],
 )
 def test_a_run_can_be_reported_at_any_point(entries: list[Any], told: str) -> None:
-    assert told in "".join(Page(page(Findings.of(entries))).text)
+    assert told in "".join(Page(page(findings(entries))).text)
 
 
 def test_a_run_can_be_reported_after_each_of_its_events() -> None:
     entries = night(decisions=6)
 
     for events in range(0, len(entries), 3):
-        assert page(Findings.of(entries[:events])).endswith("</html>\n")
+        assert page(findings(entries[:events])).endswith("</html>\n")
 
 
 def test_a_page_needs_nothing_from_outside() -> None:
-    found = Page(page(Findings.of(night())))
+    found = Page(page(findings(night())))
 
     assert not {tag for tag, _ in found.tags} & {"link", "img", "iframe", "object", "embed", "base"}
     assert not [a for _, attributes in found.tags for a in attributes if a in {"src", "style"}]
@@ -672,7 +698,7 @@ def test_a_page_needs_nothing_from_outside() -> None:
 
 
 def test_only_the_pages_own_style_and_script_are_allowed() -> None:
-    document = page(Findings.of(hostile()))
+    document = page(findings(hostile()))
 
     (policy,) = (
         meta["content"] or ""
@@ -688,7 +714,7 @@ def test_only_the_pages_own_style_and_script_are_allowed() -> None:
 
 
 def test_text_of_strangers_makes_no_element_and_keeps_no_hidden_character() -> None:
-    document = page(Findings.of(hostile()))
+    document = page(findings(hostile()))
 
     found = Page(document)
     assert not found.all("img")
@@ -700,11 +726,11 @@ def test_text_of_strangers_makes_no_element_and_keeps_no_hidden_character() -> N
 
 
 def test_the_same_run_gives_the_same_page() -> None:
-    assert page(Findings.of(night())) == page(Findings.of(night()))
+    assert page(findings(night())) == page(findings(night()))
 
 
 def test_every_attempt_is_in_the_page_as_a_row_and_as_data() -> None:
-    found = Findings.of(night())
+    found = findings(night())
 
     document = page(found)
 
@@ -715,7 +741,7 @@ def test_every_attempt_is_in_the_page_as_a_row_and_as_data() -> None:
 
 
 def test_links_of_the_check_table_name_checks_that_can_be_chosen() -> None:
-    found = Page(page(Findings.of(night())))
+    found = Page(page(findings(night())))
 
     links = {a["href"] for a in found.all("a")}
     choices = {option["value"] for option in found.all("option")}
@@ -733,7 +759,7 @@ def test_attempt_numbers_beyond_the_table_are_told_together() -> None:
             CheckJudged(**where, check="disc", passed=attempt % 2 == 0, reasons=("no",)),
         )
 
-    document = page(Findings.of(script.entries))
+    document = page(findings(script.entries))
 
     assert '<th scope="col" class="number">later</th>' in document
     assert "2 of 3" in document
@@ -745,7 +771,7 @@ def test_many_failures_are_cut_and_told() -> None:
     for number in range(60):
         script.add(FailureRecorded(kind="server", what="died", message=f"failure {number}"))
 
-    document = page(Findings.of(script.entries))
+    document = page(findings(script.entries))
 
     assert "failure 59" in document
     assert "failure 9<" not in document
@@ -762,7 +788,7 @@ def test_a_page_of_many_long_texts_fits_into_six_megabytes() -> None:
 def test_a_page_whose_texts_are_cut_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("batchgate.review.report.lines.room_for", lambda record: ROOMS[-1])
 
-    document = page(Findings.of(night(decisions=6)))
+    document = page(findings(night(decisions=6)))
 
     assert "texts are cut to 32 characters, details are left out;" in document
 
@@ -785,7 +811,7 @@ def many(decisions: int) -> Findings:
     """Return findings of a run of two attempts a decision, each with long texts of its own."""
     source = random.Random(5)
     words = ["spacing", "valley", "pressure", "minimum", "ratio", "flow", "bound", "energy"]
-    small = Findings.of(night(decisions=40, everything=True))
+    small = findings(night(decisions=40, everything=True))
     template = next(d for d in small.record.decisions if d.disposition == "accepted")
     long = [
         " ".join(f"{source.choice(words)}{source.randrange(1000)}" for _ in range(60))
@@ -822,7 +848,7 @@ def many(decisions: int) -> Findings:
 
 def test_a_page_looks_as_it_did() -> None:
     """To accept a change: `PYTHONPATH=. python tests/unit/test_review_report.py`."""
-    assert content(page(Findings.of(golden_night()))) == GOLDEN.read_text()
+    assert content(page(findings(golden_night()))) == GOLDEN.read_text()
 
 
 def golden_night() -> list[Entry]:
@@ -983,4 +1009,4 @@ def test_a_rejected_answer_is_shown_with_its_stage() -> None:
 
 
 if __name__ == "__main__":
-    GOLDEN.write_text(content(page(Findings.of(golden_night()))))
+    GOLDEN.write_text(content(page(findings(golden_night()))))

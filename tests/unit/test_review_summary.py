@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 import pytest
@@ -26,12 +27,11 @@ from batchgate.events import (
 from batchgate.job import End, JobState
 from batchgate.review.figures import Judged, ReasonCount, Summary
 from batchgate.review.record import RunRecord
-from batchgate.review.summary import summarise
-from tests.synthetic_run import START_AT, Script, chosen, night, opened
+from tests.synthetic_run import START_AT, Script, chosen, figures, night, opened
 
 
 def summary(script: Script) -> Summary:
-    return summarise(RunRecord.of(script.entries))
+    return figures(script.entries)
 
 
 class Scene(Script):
@@ -162,7 +162,7 @@ def test_the_ending_is_that_of_the_last_life(
 
 
 def test_a_run_without_events_is_empty() -> None:
-    found = summarise(RunRecord.of([]))
+    found = figures([])
 
     assert found.ending.how == "empty"
     assert (found.best, found.wall_s, found.slots.busy_share) == (None, 0, None)
@@ -318,6 +318,35 @@ def test_a_verifier_is_compared_with_the_results_of_jobs() -> None:
     assert rank.spearman == pytest.approx(1)
 
 
+# IQ and hours of television: 1 - 6 * 194 / (10 * 99) = -29/165.
+IQ = [106, 86, 100, 101, 99, 103, 97, 113, 112, 110]
+HOURS = [7, 0, 27, 50, 28, 29, 20, 12, 6, 17]
+
+
+@pytest.mark.parametrize(
+    ("cheap", "dear", "correlation"),
+    [
+        ([1, 2, 3], [10, 100, 1000], 1),
+        ([1, 2, 3], [1000, 100, 10], -1),
+        (IQ, HOURS, -29 / 165),
+        # Equal values share their mean rank, 1, 2.5, 2.5, 4 against 1, 2, 3, 4: 4.5 / sqrt(4.5 * 5).
+        ([1, 2, 2, 3], [1, 2, 3, 4], 4.5 / math.sqrt(4.5 * 5)),
+        ([1, 3], [2, 4], None),  # too few
+        ([1, 1, 1], [1, 2, 3], None),  # one side never varies
+    ],
+)
+def test_a_verifier_is_told_by_the_rank_correlation_of_what_both_measured(
+    cheap: list[float], dear: list[float], correlation: float | None
+) -> None:
+    scene = Scene()
+    for place, (one, other) in enumerate(zip(cheap, dear, strict=True)):
+        scene.verify(float(place), one).run(float(other))
+
+    ((rank,),) = (found.ranks for found in summary(scene).verifiers)
+
+    assert rank.spearman == (None if correlation is None else pytest.approx(correlation))
+
+
 @pytest.mark.parametrize(("pairs", "warned"), [(9, False), (10, True)])
 def test_a_verifier_that_does_not_rank_is_warned_of_from_ten_pairs_on(
     pairs: int, warned: bool
@@ -364,7 +393,7 @@ def test_a_model_that_repeats_itself_is_warned_of() -> None:
 
 
 def test_a_summary_is_strict_json_with_the_names_of_its_attributes() -> None:
-    found = summarise(RunRecord.of(night()))
+    found = figures(night())
 
     def refuse(constant: str) -> None:
         raise AssertionError(constant)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Iterable
 
 import pytest
 from rich.console import Console
@@ -8,42 +9,40 @@ from rich.console import Console
 from batchgate.events import (
     DecisionMade,
     DecisionOpened,
+    Entry,
     FailureRecorded,
     JobPlanned,
     ServerStarted,
 )
-from batchgate.review.record import RunRecord
-from batchgate.review.summary import summarise
 from batchgate.review.terminal import rendered
-from tests.synthetic_run import Script, chosen, night
+from tests.synthetic_run import Script, chosen, figures, night
 
 
-def printed(record: RunRecord, width: int = 100) -> str:
+def printed(entries: Iterable[Entry], width: int = 100) -> str:
     out = io.StringIO()
-    Console(file=out, width=width).print(rendered(summarise(record)))
+    Console(file=out, width=width).print(rendered(figures(entries)))
     return out.getvalue()
 
 
 @pytest.mark.parametrize("width", [100, 80])
 def test_a_summary_fits_its_width_and_loses_nothing(width: int) -> None:
-    told = printed(RunRecord.of(night()), width)
+    told = printed(night(), width)
 
     assert max(map(len, told.splitlines())) <= width
     assert "…" not in told
 
 
 def test_a_summary_answers_the_questions_of_the_morning_after() -> None:
-    record = RunRecord.of(night())
-    figures = summarise(record)
+    found = figures(night())
 
-    told = " ".join(printed(record).split())
+    told = " ".join(printed(night()).split())
 
-    assert figures.best is not None
+    assert found.best is not None
     assert "Finished by the rule 'jobs'" in told
-    assert f"y = {figures.best.value:.6g}, from the {figures.best.source}" in told
+    assert f"y = {found.best.value:.6g}, from the {found.best.source}" in told
     assert "x1 = " in told
     assert " mm" in told
-    assert f"{figures.decisions['accepted']} accepted" in told
+    assert f"{found.decisions['accepted']} accepted" in told
     assert "because of:" in told
     assert "charged of 20 granted" in told
     assert "busy" in told
@@ -54,11 +53,11 @@ def test_a_summary_answers_the_questions_of_the_morning_after() -> None:
 
 
 def test_a_summary_needs_no_colour() -> None:
-    assert "\x1b" not in printed(RunRecord.of(night()))
+    assert "\x1b" not in printed(night())
 
 
 def test_a_run_that_recorded_nothing_is_told_as_such() -> None:
-    told = printed(RunRecord.of([]))
+    told = printed([])
 
     assert "A run that never started" in told
     assert "Empty: nothing was recorded" in told
@@ -69,7 +68,7 @@ def test_text_of_strangers_is_neither_markup_nor_acts_on_the_terminal() -> None:
     script = Script().begin()
     script.add(FailureRecorded(kind="server", what="[bold]x[/bold]\x1b[2J", message=""))
 
-    told = printed(RunRecord.of(script.entries))
+    told = printed(script.entries)
 
     assert "[bold]x[/bold][U+001B][2J" in told
 
@@ -93,15 +92,13 @@ def test_slots_that_were_always_busy_have_no_gap_to_tell() -> None:
     )
     script.add(ServerStarted(model="qwen", elapsed_s=1), after_s=60)
 
-    told = printed(RunRecord.of(script.entries))
+    told = printed(script.entries)
 
     assert "busy 100% of the time" in told
     assert "longest idle" not in told
 
 
 def test_warnings_stand_ahead_of_the_figures() -> None:
-    record = RunRecord.of(night(decisions=3, slots=9))
-
-    lines = printed(record).splitlines()
+    lines = printed(night(decisions=3, slots=9)).splitlines()
 
     assert lines[2].startswith("! The slots were busy only")

@@ -8,12 +8,12 @@ import click
 
 from .. import ledger
 from ..errors import ConfigError
-from ..review import open_run
+from ..review import RunRecord, open_run
 from ..review.push import push
 from ..review.spans import write_json
 from ..review.tables import write_csv, write_parquet
 from . import exits
-from .review import run_argument
+from .runs import run_argument, working
 
 _folder = click.Path(path_type=Path, file_okay=False)
 
@@ -40,17 +40,19 @@ def export(
     if not (csv or parquet or otlp_json or otlp):
         raise ConfigError("say where to: --csv, --parquet, --otlp-json or --otlp")
     written: list[Path] = []
-    if csv:
-        written += write_csv(open_run(run), csv)
-    if parquet:
-        written += write_parquet(open_run(run), parquet)
-    if otlp_json:
-        open_run(run)  # tells what is wrong with the record before anything is written
-        written += write_json(ledger.read(run / "ledger"), otlp_json)
+    with working(run, "writing"):
+        if csv or parquet:
+            tables = open_run(run)
+            written += write_csv(tables, csv) if csv else []
+            written += write_parquet(tables, parquet) if parquet else []
+        if otlp_json:
+            RunRecord.read(run)  # tells what is wrong with the record before anything is written
+            written += write_json(ledger.read(run / "ledger"), otlp_json)
     for path in written:
         click.echo(path)
     if otlp:
-        sent = push(run, otlp)
+        with working(run, "sending"):
+            sent = push(run, otlp)
         click.echo(f"{sent.traces} decisions and jobs have arrived, {sent.incomplete} go on still")
         for signal in sent.not_taken:
             click.echo(f"the collector takes no {signal}")

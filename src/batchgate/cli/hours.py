@@ -15,7 +15,7 @@ from ..ledger import read
 from ..review.hours import Hours
 from ..slurm import billed
 from . import exits
-from .review import run_argument, run_folder
+from .runs import run_argument, run_folder, working
 
 Bills = Mapping[str, float | None]
 """What Slurm's accounting says of each job, in node-hours; `None` when it says nothing."""
@@ -31,7 +31,8 @@ def hours(run: Path, *, as_json: bool) -> None:
     Under Slurm the accounting is asked as well, and its number stands beside the ledger's own,
     which ends with the last event and so is a few seconds lower for each life.
     """
-    found = Hours.of(read(run_folder(run) / "ledger"))
+    with working(run_folder(run), "adding up"):
+        found = Hours.of(read(run / "ledger"))
     bills = asyncio.run(_bills(found.job_ids))
     if as_json:
         click.echo(json.dumps({**found.to_dict(), "slurm_node_h": bills}, indent=2))

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import Executor, ProcessPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +24,10 @@ from ..review.rows import AttemptRow, DecisionRow, JobRow
 from ..review.timeline import Timeline
 from ..review.timeline import timeline as timeline_of
 from . import exits
-from .review import run_argument
+from .runs import run_argument
 
 REASON = 300
 """Longest reason that is told, in characters."""
-LARGE = 20_000_000
-"""Bytes of a ledger from which on a process of its own pays."""
 
 _run = click.Path(path_type=Path, exists=True, file_okay=False)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -156,8 +150,7 @@ def _stretches(found: Timeline) -> Table:
 @exits.reported
 def compare(one: Path, other: Path, *, as_json: bool) -> None:
     """Put two runs side by side. A * marks what differs by more than chance."""
-    with _reader(one, other) as pool:
-        lines = compare_runs(one, other, pool=pool)
+    lines = compare_runs(one, other)
     if as_json:
         _print_json([asdict(line) for line in lines])
         return
@@ -168,21 +161,6 @@ def compare(one: Path, other: Path, *, as_json: bool) -> None:
             "*" if line.apart else "",
         )  # fmt: skip
     Console().print(table)
-
-
-def _reader(one: Path, other: Path) -> AbstractContextManager[Executor | None]:
-    """Return a process that reads one of two runs when both are large.
-
-    Forked, since a new interpreter would import for longer than it helps; so only while this one
-    has no other thread, whose locks the copy would hold for ever.
-    """
-    if min(map(_ledger_bytes, (one, other))) < LARGE or threading.active_count() > 1:
-        return nullcontext()
-    return ProcessPoolExecutor(1, mp_context=get_context("fork"))
-
-
-def _ledger_bytes(run: Path) -> int:
-    return sum(path.stat().st_size for path in (run / "ledger").glob("*.jsonl"))
 
 
 def _figure(line: Line, value: float | str | None) -> Text:

@@ -22,7 +22,7 @@ from ..review import text
 from ..state import Parked, State
 from . import exits
 from .lines import values, visible
-from .review import run_argument, run_folder
+from .runs import run_argument, run_folder
 
 
 @dataclass(frozen=True, slots=True)

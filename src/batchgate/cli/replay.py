@@ -21,7 +21,7 @@ from ..review.card import report_card as card_of_run
 from ..review.estimate import Share
 from . import exits
 from .options import overrides_option, parse_overrides
-from .review import run_argument
+from .runs import run_argument, working
 
 SHOWN = 50
 """Mismatches and candidates that are told one by one; `--json` has them all."""
@@ -61,12 +61,14 @@ def replay(
         if campaign is not None:
             raise ConfigError("--campaign and --against are two questions; ask one of them")
         other = load(against, overrides=parse_overrides(overrides))
-        found = asyncio.run(decide_against(run, other))
+        with working(run, "deciding once more"):
+            found = asyncio.run(decide_against(run, other))
         _say(found.to_json() if as_json else _told_against(found))
         return
     if overrides:
         raise ConfigError("--set goes with --against: a replay takes the campaign of the record")
-    replayed = asyncio.run(replay_run(run, campaign=campaign))
+    with working(run, "replaying"):
+        replayed = asyncio.run(replay_run(run, campaign=campaign))
     _say(replayed.to_json() if as_json else _told(replayed))
     raise SystemExit(exits.FINISHED if replayed.ok else exits.FAILED)
 
@@ -133,7 +135,8 @@ def report_card(run: Path, *, as_json: bool) -> None:
 
     Suggests thresholds, and changes none.
     """
-    card = card_of_run(run)
+    with working(run, "comparing verdicts with results"):
+        card = card_of_run(run)
     if as_json:
         click.echo(card.to_json())
         return

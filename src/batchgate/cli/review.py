@@ -9,14 +9,10 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from ..errors import ConfigError
 from ..ledger import check_run
-from ..review import open_run, rendered, summarise, write_report
+from ..review import rendered, summarise, write_report
 from . import exits
-
-run_argument = click.argument(
-    "run", type=click.Path(path_type=Path, exists=True, file_okay=False), metavar="RUN"
-)
+from .runs import run_argument, run_folder, working
 
 
 @click.command()
@@ -25,7 +21,8 @@ run_argument = click.argument(
 @exits.reported
 def summary(run: Path, *, as_json: bool) -> None:
     """Tell what happened in RUN: decisions, rejections, jobs, the best result, where time went."""
-    told = summarise(open_run(run_folder(run)))
+    with working(run_folder(run), "counting"):
+        told = summarise(run)
     if as_json:
         click.echo(told.to_json())
     else:
@@ -43,7 +40,9 @@ def summary(run: Path, *, as_json: bool) -> None:
 @exits.reported
 def report(run: Path, *, output: Path | None) -> None:
     """Write RUN's report: one HTML file that needs no network."""
-    click.echo(write_report(run_folder(run), output))
+    with working(run_folder(run), "writing the report"):
+        path = write_report(run, output)
+    click.echo(path)
 
 
 @click.command()
@@ -55,7 +54,8 @@ def verify(run: Path, *, as_json: bool) -> None:
 
     Exit code 1 when anything is found.
     """
-    findings = check_run(run_folder(run))
+    with working(run_folder(run), "checking"):
+        findings = check_run(run)
     if as_json:
         click.echo(json.dumps([asdict(finding) for finding in findings], indent=2))
     else:
@@ -63,14 +63,3 @@ def verify(run: Path, *, as_json: bool) -> None:
             click.echo(f"{finding.where}: {finding.kind}: {finding.message}")
         click.echo("the record is whole" if not findings else f"{len(findings)} findings")
     raise SystemExit(exits.FAILED if findings else exits.FINISHED)
-
-
-def run_folder(folder: Path) -> Path:
-    """Return the directory of a run.
-
-    Raises:
-        ConfigError: It holds none.
-    """
-    if not (folder / "ledger").is_dir():
-        raise ConfigError(f"{folder} holds no run: it has no ledger")
-    return folder

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from ..campaign import Campaign, load
 from ..errors import BatchGateError, LedgerWriteError
-from ..review import open_run, rendered, summarise, write_report
+from ..review import rendered, summarise, write_report
 from ..settings import Settings, load_settings
 from ..slurm import requeue
 from . import exits
@@ -108,7 +108,7 @@ def _run_folder(folder: Path | None, campaign: Campaign, settings: Settings) -> 
 def _review(folder: Path, console: Console, *, as_json: bool) -> None:
     """Show what happened. The record is complete by now, so nothing here may fail the run."""
     with contextlib.suppress(BatchGateError, OSError):
-        summary = summarise(open_run(folder))
+        summary = summarise(folder)
         if as_json:
             click.echo(summary.to_json())
         else:

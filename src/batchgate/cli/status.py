@@ -23,7 +23,7 @@ from ..state import State
 from . import exits
 from .lines import line, visible
 from .progress import Progress, best, rows
-from .review import run_argument, run_folder
+from .runs import run_argument, run_folder, working
 
 REASONS = 5
 """Last rejections that are told."""
@@ -40,10 +40,11 @@ def status(run: Path, *, as_json: bool) -> None:
     """Tell where RUN stands: what runs and since when, time left, decisions, best, last reasons."""
     folder = run_folder(run) / "ledger"
     state, reasons = State(), deque[str](maxlen=REASONS)
-    for entry in Reader(folder, verify=False):
-        state.apply(entry.event, at=entry.at)
-        if _is_rejection(entry.event) and (told := line(entry.event, state)):
-            reasons.append(told)
+    with working(run, "reading"):
+        for entry in Reader(folder, verify=False):
+            state.apply(entry.event, at=entry.at)
+            if _is_rejection(entry.event) and (told := line(entry.event, state)):
+                reasons.append(told)
     sign, now = last_sign(folder), time.time()
     if as_json:
         click.echo(json.dumps(_data(state, sign, list(reasons), now), indent=2))

@@ -16,8 +16,7 @@ from ..campaign import Constraint
 from . import text
 from .record import RunRecord
 from .rows import AttemptRow, DecisionRow, JobRow
-from .stats import masked
-from .summary import followed, number
+from .stats import masked, number
 
 SPOTS = 4
 """Places that are named for each rule."""
@@ -165,7 +164,8 @@ def _objections(attempt: AttemptRow) -> Iterator[tuple[str, str]]:
 def _repeated(record: RunRecord) -> Iterator[Spot]:
     for decision in record.decisions:
         for one, other in pairwise(decision.attempts):
-            if one.outcome == "rejected" and followed(one, other) == "repeated":
+            both = one.outcome == other.outcome == "rejected"
+            if both and one.identity == other.identity:
                 told = f"as attempt {one.number}: {_proposal(other)}"
                 yield Spot(decision.number, other.number, told)
 

@@ -7,30 +7,50 @@ that is free, which gives the true number of busy slots at every moment.
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from heapq import heappop, heappush
+from operator import itemgetter
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from .record import RunRecord
-from .rows import JobRow, LifeRow
+from .rows import JobRow
+
+_J = TypeVar("_J")
 
 
-@dataclass(frozen=True, slots=True)
-class Bar:
+class Bar(NamedTuple, Generic[_J]):
     """A job on a lane.
 
     Attributes:
         start_at: Its start, by its host's clock; by the ledger's when it has not ended.
         end_at: Its end, likewise; the newest event for a job that still runs.
-        job: The job.
+        job: The job, for one who wants to know.
     """
 
     start_at: float
     end_at: float
-    job: JobRow
+    job: _J
 
 
-@dataclass(frozen=True, slots=True)
-class Gap:
+class Held(NamedTuple):
+    """Slots that a runner held.
+
+    Attributes:
+        life: Number of the life.
+        started_at: Its first event, in seconds since the epoch.
+        ended_at: Its last event.
+        slots: Jobs it could run at once.
+    """
+
+    life: int
+    started_at: float
+    ended_at: float
+    slots: int
+
+
+class Gap(NamedTuple):
     """Time in which a slot ran nothing although its runner lived.
 
     Attributes:
@@ -52,8 +72,8 @@ class Gap:
 
 
 @dataclass(frozen=True, slots=True)
-class Occupancy:
-    """The slots of a run over time. Make it with `Occupancy.of`.
+class Occupancy(Generic[_J]):
+    """The slots of a run over time. Make it with `Occupancy.of` or `Occupancy.laid`.
 
     Attributes:
         lanes: Bars of each slot, in order of time.
@@ -62,22 +82,28 @@ class Occupancy:
         busy_s: Of these, those in which a job ran.
     """
 
-    lanes: tuple[tuple[Bar, ...], ...]
+    lanes: tuple[tuple[Bar[_J], ...], ...]
     gaps: tuple[Gap, ...]
     held_s: float
     busy_s: float
 
-    @classmethod
-    def of(cls, record: RunRecord) -> Occupancy:
+    @staticmethod
+    def of(record: RunRecord) -> Occupancy[JobRow]:
         """Lay a run's jobs on lanes."""
-        slots = max((life.slots for life in record.lives), default=0)
-        lanes = tuple(tuple(lane) for lane in _lanes(_bars(record), slots))
-        gaps = [gap for life in record.lives for gap in _gaps(lanes, life)]
-        held_s = math.fsum((life.ended_at - life.started_at) * life.slots for life in record.lives)
-        idle_s = math.fsum(gap.length_s for gap in gaps)
+        lives = [Held(one.number, one.started_at, one.ended_at, one.slots) for one in record.lives]
+        return Occupancy.laid(_bars(record), lives)
+
+    @classmethod
+    def laid(cls, bars: Iterable[Bar[_J]], lives: Sequence[Held]) -> Occupancy[_J]:
+        """Lay bars on as many lanes as the lives had slots."""
+        slots = max((life.slots for life in lives), default=0)
+        lanes = tuple(tuple(lane) for lane in _lanes(bars, slots))
+        gaps = [gap for life in lives for gap in _gaps(lanes, life)]
+        held_s = math.fsum((life.ended_at - life.started_at) * life.slots for life in lives)
+        idle_s = math.fsum(end_at - start_at for _, _, start_at, end_at in gaps)
         return cls(
             lanes=lanes,
-            gaps=tuple(sorted(gaps, key=lambda gap: (-gap.length_s, gap.start_at, gap.lane))),
+            gaps=tuple(sorted(gaps, key=_longest_first)),
             held_s=held_s,
             busy_s=held_s - idle_s,
         )
@@ -88,7 +114,12 @@ class Occupancy:
         return self.busy_s / self.held_s if self.held_s else None
 
 
-def _bars(record: RunRecord) -> Iterator[Bar]:
+def _longest_first(gap: Gap) -> tuple[float, float, int]:
+    lane, _, start_at, end_at = gap
+    return start_at - end_at, start_at, lane
+
+
+def _bars(record: RunRecord) -> Iterator[Bar[JobRow]]:
     for job in record.jobs:
         if job.settled_at is None:
             yield Bar(job.planned_at, record.state.updated_at, job)
@@ -96,27 +127,32 @@ def _bars(record: RunRecord) -> Iterator[Bar]:
             yield Bar(job.started_at, max(job.ended_at, job.started_at), job)
 
 
-def _lanes(bars: Iterable[Bar], slots: int) -> list[list[Bar]]:
-    lanes: list[list[Bar]] = [[] for _ in range(slots)]
-    for bar in sorted(bars, key=lambda bar: (bar.start_at, bar.end_at)):
-        free = (lane for lane in lanes if not lane or lane[-1].end_at <= bar.start_at)
-        lane = next(free, None)
-        if lane is None:  # clocks of hosts differ a little, so that two jobs seem to overlap
-            lanes.append(lane := [])
-        lane.append(bar)
+def _lanes(bars: Iterable[Bar[_J]], slots: int) -> list[list[Bar[_J]]]:
+    lanes: list[list[Bar[_J]]] = [[] for _ in range(slots)]
+    free = list(range(slots))  # two heaps: lanes that are free, and those that will be
+    taken: list[tuple[float, int]] = []
+    for bar in sorted(bars, key=itemgetter(0, 1)):
+        start_at, end_at, _ = bar
+        while taken and taken[0][0] <= start_at:
+            heappush(free, heappop(taken)[1])
+        if not free:  # clocks of hosts differ a little, so that two jobs seem to overlap
+            free.append(len(lanes))
+            lanes.append([])
+        lane = heappop(free)
+        lanes[lane].append(bar)
+        heappush(taken, (end_at, lane))
     return lanes
 
 
-def _gaps(lanes: Sequence[Sequence[Bar]], life: LifeRow) -> Iterator[Gap]:
+def _gaps(lanes: Sequence[Sequence[Bar[Any]]], life: Held) -> Iterator[Gap]:
     for number, lane in enumerate(lanes[: life.slots]):
         at = life.started_at
-        for bar in lane:
-            if bar.end_at <= at:
-                continue
-            if bar.start_at >= life.ended_at:
+        for place in range(bisect_right(lane, at, key=itemgetter(1)), len(lane)):
+            start_at, end_at, _ = lane[place]
+            if start_at >= life.ended_at:
                 break
-            if bar.start_at > at:
-                yield Gap(number, life.number, at, bar.start_at)
-            at = bar.end_at
+            if start_at > at:
+                yield Gap(number, life.life, at, start_at)
+            at = end_at
         if at < life.ended_at:
-            yield Gap(number, life.number, at, life.ended_at)
+            yield Gap(number, life.life, at, life.ended_at)

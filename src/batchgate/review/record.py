@@ -8,6 +8,7 @@ runner died before its end was interrupted.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from pydantic import ValidationError
 
 from .. import ledger
 from ..campaign import CampaignSpec, Space, explain
+from ..collector import collector_at_rest
 from ..errors import LedgerError
 from ..events import (
     AllocationSeen,
@@ -68,7 +70,7 @@ from .rows import (
 
 @dataclass(frozen=True, slots=True)
 class RunRecord:
-    """Everything a run's ledger tells, as rows. Make it with `open_run` or `RunRecord.of`.
+    """Everything a run's ledger tells, as rows. Make it with `RunRecord.read` or `RunRecord.of`.
 
     Attributes:
         state: The run's totals, as its runner saw them. Not to be changed.
@@ -106,9 +108,33 @@ class RunRecord:
     def of(cls, entries: Iterable[Entry]) -> RunRecord:
         """Read entries, oldest first."""
         draft = _Draft()
-        for entry in entries:
-            draft.add(entry)
-        return draft.finish()
+        with collector_at_rest():
+            for entry in entries:
+                draft.add(entry)
+            return draft.finish()
+
+    @classmethod
+    def read(
+        cls,
+        run_dir: str | Path,
+        *,
+        through: Callable[[Iterable[Entry]], Iterable[Entry]] = iter,
+    ) -> RunRecord:
+        """Read a run's directory. A run that is still going on can be read too.
+
+        Args:
+            run_dir: The run's directory, which holds its `ledger` folder.
+            through: Passes the entries on, for one who wants to see them in the same pass.
+
+        Raises:
+            LedgerError: There is no ledger in it, or its campaign is none that this version knows.
+            LedgerCorruptError: The ledger was damaged; the error says where.
+        """
+        folder = Path(run_dir) / "ledger"
+        if not folder.is_dir():
+            raise LedgerError(f"{run_dir} holds no run: there is no folder {folder}")
+        with readable(run_dir):
+            return cls.of(through(ledger.read(folder)))
 
     @property
     def spec(self) -> CampaignSpec | None:
@@ -126,24 +152,11 @@ class RunRecord:
         return next((job for job in self.jobs if job.job == self.state.best), None)
 
 
-def open_run(
-    run_dir: str | Path, *, through: Callable[[Iterable[Entry]], Iterable[Entry]] = iter
-) -> RunRecord:
-    """Read a run's directory. A run that is still going on can be read too.
-
-    Args:
-        run_dir: The run's directory, which holds its `ledger` folder.
-        through: Passes the entries on, for one who wants to see them in the same pass.
-
-    Raises:
-        LedgerError: There is no ledger in it, or its campaign is none that this version knows.
-        LedgerCorruptError: The ledger was damaged; the error says where.
-    """
-    folder = Path(run_dir) / "ledger"
-    if not folder.is_dir():
-        raise LedgerError(f"{run_dir} holds no run: there is no folder {folder}")
+@contextmanager
+def readable(run_dir: str | Path) -> Iterator[None]:
+    """Turn the refusal of a recorded campaign inside into a `LedgerError`."""
     try:
-        return RunRecord.of(through(ledger.read(folder)))
+        yield
     except ValidationError as exc:
         raise LedgerError(
             f"{run_dir} records a campaign that this version of batchgate cannot read:\n"
@@ -386,7 +399,7 @@ def _audited(row: DecisionRow, fingerprint: str) -> bool:
 
 def _fields(event: Event, *left_out: str) -> dict[str, Any]:
     """Return an event's fields by name, their values as they are."""
-    return {name: value for name, value in event if name not in {"type", *left_out}}
+    return {name: value for name, value in vars(event).items() if name not in {"type", *left_out}}
 
 
 def _pairs(

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from .scan import Raw, scan
+from .database import Database
 from .stats import masked
 
 
@@ -47,30 +46,25 @@ def rejections(run_dir: str | Path, *, check: str = "") -> list[Rejection]:
     Raises:
         LedgerError: There is no ledger, or it cannot be read.
     """
-    found = map(_rejection, _raw(run_dir))
-    return [one for one in found if not check or one.check == check]
+    with Database.of(run_dir, *_COLUMNS) as run:
+        rows = run.rows(_ROWS, check=check)
+    return [
+        Rejection(decision, attempt, who, kind, at, tuple(reasons))
+        for decision, attempt, who, kind, at, reasons in rows
+    ]
 
 
-def _raw(run_dir: str | Path) -> Iterator[Raw]:
-    for raw in scan(run_dir, {"check_judged", "proposal_rejected"}, sieve=_may_reject):
-        if raw["type"] == "proposal_rejected" or (raw["hard"] and not raw["passed"]):
-            yield raw
-
-
-def _may_reject(line: bytes) -> bool:
-    return b'"passed":true,"hard"' not in line
-
-
-def _rejection(raw: Raw) -> Rejection:
-    stage = raw["type"] == "proposal_rejected"
-    return Rejection(
-        decision=raw["decision"],
-        attempt=raw["attempt"],
-        check=raw["stage" if stage else "check"],
-        kind="stage" if stage else "verifier" if raw["verifier"] else "check",
-        at=raw["at"],
-        reasons=tuple(raw["reasons"]),
-    )
+_COLUMNS = ("decision", "attempt", "stage", "check", "passed", "hard", "verifier", "reasons")
+_ROWS = """
+SELECT
+    decision, attempt, coalesce(stage, "check") AS who,
+    CASE WHEN stage IS NOT NULL THEN 'stage' WHEN verifier THEN 'verifier' ELSE 'check' END,
+    "at" / 1e9, reasons
+FROM event
+WHERE (type = 'proposal_rejected' OR (type = 'check_judged' AND hard AND NOT passed))
+    AND $check IN ('', who)
+ORDER BY seq
+"""
 
 
 def by_reason(found: list[Rejection]) -> list[tuple[str, str, int]]:

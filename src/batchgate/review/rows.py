@@ -94,7 +94,12 @@ class AttemptRow:
     @property
     def identity(self) -> str:
         """Canonical JSON of what was proposed, the rationale left out: equal for equal values."""
-        return json.dumps(self.candidates or self.sampled(self.sample), sort_keys=True)
+        return identity_of(self.sampled(self.sample))
+
+
+def identity_of(proposal: Plain) -> str:
+    """Return canonical JSON of what was proposed; see `AttemptRow.identity`."""
+    return json.dumps(candidates_of(proposal) or proposal, sort_keys=True)
 
 
 def candidates_of(proposal: Plain) -> tuple[Mapping[str, Any], ...]:

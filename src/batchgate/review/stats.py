@@ -4,44 +4,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
-
-MIN_PAIRS = 3
-"""Pairs below which a rank correlation says nothing."""
+from collections import Counter
+from collections.abc import Iterable, Mapping
 
 # Digits inside an identifier (`x1`, `d2`) are no numbers: they name what the reason is about.
 _NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
-
-
-def spearman(pairs: Sequence[tuple[float, float]]) -> float | None:
-    """Rank correlation of two measurements, -1...1, equal values sharing their mean rank.
-
-    Returns:
-        `None` below three pairs, or when one side never varies: there is nothing to rank.
-
-    Source: Spearman (1904), Am. J. Psychol. 15, 72-101; Pearson's coefficient of the ranks.
-    """
-    if len(pairs) < MIN_PAIRS:
-        return None
-    one, other = _ranks([a for a, _ in pairs]), _ranks([b for _, b in pairs])
-    mean = (len(pairs) + 1) / 2
-    cross = math.fsum((a - mean) * (b - mean) for a, b in zip(one, other, strict=True))
-    spread = math.fsum((a - mean) ** 2 for a in one) * math.fsum((b - mean) ** 2 for b in other)
-    return cross / math.sqrt(spread) if spread else None
-
-
-def _ranks(values: Sequence[float]) -> list[float]:
-    order = sorted(range(len(values)), key=lambda i: values[i])
-    ranks = [0.0] * len(values)
-    start = 0
-    while start < len(order):
-        end = start
-        while end < len(order) and values[order[end]] == values[order[start]]:
-            end += 1
-        for i in order[start:end]:
-            ranks[i] = (start + 1 + end) / 2
-        start = end
-    return ranks
 
 
 def wilson(hits: float, trials: float) -> tuple[float, float]:
@@ -57,6 +24,18 @@ def wilson(hits: float, trials: float) -> tuple[float, float]:
     half = 1.96 * math.sqrt(share * (1 - share) / trials + z2 / (4 * trials**2))
     scale = 1 + z2 / trials
     return max(0.0, (middle - half) / scale), min(1.0, (middle + half) / scale)
+
+
+def number(value: object) -> float | None:
+    """Return a finite number as it is, and `None` for anything else."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):
+        return float(value)
+    return None
+
+
+def counted(words: Iterable[str] | Mapping[str, int]) -> dict[str, int]:
+    """Count words, the most frequent first, equal ones by the alphabet."""
+    return dict(sorted(Counter(words).items(), key=lambda item: (-item[1], item[0])))
 
 
 def masked(reason: str) -> str:

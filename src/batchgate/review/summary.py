@@ -1,323 +1,127 @@
-"""From a run's record to its figures."""
+"""From a run's ledger to its figures, at a speed that does not make one wait for a long run."""
 
 from __future__ import annotations
 
-import math
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import pairwise
-from typing import Any, Literal
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 
-from ..campaign import CampaignSpec
-from ..events import CheckJudged
-from ..state import decision_name
-from .figures import (
-    POOR_RANK,
-    AskCount,
-    Best,
-    CheckCount,
-    Ending,
-    IdleGap,
-    Judged,
-    NodeHours,
-    Rank,
-    ReasonCount,
-    Saved,
-    SlotUse,
-    Summary,
-    Transition,
-    VerifierCount,
-)
-from .occupancy import Occupancy
-from .record import RunRecord
-from .rows import AttemptRow, DecisionRow, JobRow, PairRow
-from .stats import masked, spearman, wilson
+from ..collector import collector_at_rest
+from . import gate_tallies, job_tallies
+from .database import Database
+from .figures import POOR_RANK, Ending, SlotUse, Summary, VerifierCount
+from .views import COLUMNS, make_tables, recorded_spec
 
-REASONS = 5
-"""Most frequent reasons that are told of each check."""
-GAPS = 5
-"""Longest idle gaps that are told."""
 MANY_REPEATS = 3
 """Re-asks with the same value from which on repeating is worth a warning."""
 BUSY = 0.5
 """Share of busy slots below which idling is worth a warning."""
 
+_COLUMNS = (*COLUMNS, "run", "campaign", "rule", "reason", "failed")
 
-def summarise(record: RunRecord) -> Summary:
-    """Count a run."""
-    attempts = list(record.attempts)
-    ending = _ending(record)
-    reasks = _reasks(record.decisions)
-    slots = _slots(record)
-    verifiers = tuple(_verifiers(record.pairs))
-    parked = {q.what for q in record.questions if q.answered_at is None}
+
+def summarise(run_dir: str | Path) -> Summary:
+    """Count a run. One that is still going on can be counted too.
+
+    Args:
+        run_dir: The run's directory, which holds its `ledger` folder.
+
+    Raises:
+        LedgerError: There is no ledger in it, it is damaged, or its campaign is none that this
+            version knows.
+    """
+    with Database.of(run_dir, *_COLUMNS) as run, collector_at_rest():
+        make_tables(run)
+        return _summary(run, run_dir)
+
+
+def _summary(run: Database, run_dir: str | Path) -> Summary:
+    spec = recorded_spec(run, run_dir)
+    ending = _ending(run)
+    reasks, transitions = gate_tallies.reasks(run)
+    slots = job_tallies.slots(run)
+    node_h = job_tallies.node_hours(run, spec.stop.node_h if spec else 0.0)
+    verifiers = tuple(job_tallies.verifiers(run, spec.space)) if spec else ()
+    input_tokens, output_tokens = run.row(
+        "SELECT coalesce(sum(input_tokens), 0)::BIGINT, coalesce(sum(output_tokens), 0)::BIGINT "
+        "FROM attempt"
+    )
+    name, campaign, started_at, wall_s, lives = run.row(_RUN)
     return Summary(
-        run=record.state.run,
-        campaign=record.campaign,
-        title=record.spec.campaign.title if record.spec else "",
+        run=name,
+        campaign=campaign,
+        title=spec.campaign.title if spec else "",
         ending=ending,
-        started_at=record.state.started_at,
-        wall_s=record.state.wall_s,
-        lives=len(record.lives),
-        decisions=_counts(
-            "parked" if decision_name(d.number) in parked else d.disposition or "open"
-            for d in record.decisions
-        ),
-        causes=_counts(d.cause for d in record.decisions if d.disposition == "fallback"),
-        attempts=_counts(a.outcome for a in attempts),
-        input_tokens=sum(a.input_tokens for a in attempts),
-        output_tokens=sum(a.output_tokens for a in attempts),
-        checks=(*_stages(attempts), *_checks(attempts)),
-        asks=tuple(_asks(attempts)),
+        started_at=started_at,
+        wall_s=wall_s,
+        lives=lives,
+        decisions=_counts(run, "if(waits, 'parked', coalesce(disposition, 'open'))", "decision"),
+        causes=_counts(run, "cause", "decision WHERE disposition = 'fallback'"),
+        attempts=_counts(run, "outcome", "attempt"),
+        input_tokens=input_tokens,
+        output_tokens=output_tokens,
+        checks=gate_tallies.checks(run),
+        asks=tuple(gate_tallies.asks(run)),
         reasks=reasks,
-        transitions=tuple(_transitions(record.decisions)),
-        jobs=_counts("parked" if job.job in parked else job.outcome for job in record.jobs),
-        held=_counts(held.cause for held in record.held),
-        best=_best(record),
+        transitions=transitions,
+        jobs=_counts(run, "if(job IN (FROM waiting), 'parked', outcome)", "job"),
+        held=_counts(run, "cause", "event WHERE type = 'candidate_held'"),
+        best=job_tallies.best(run, spec) if spec else None,
         slots=slots,
-        node_h=_node_hours(record),
-        saved=_saved(record),
+        node_h=node_h,
+        saved=job_tallies.saved(run, node_h.verifiers),
         verifiers=verifiers,
-        failures=_counts(f"{f.kind}: {f.what}" for f in record.failures),
+        failures=_counts(run, "kind || ': ' || what", "event WHERE type = 'failure_recorded'"),
         warnings=tuple(_warnings(ending, verifiers, reasks, slots)),
     )
 
 
-def _counts(words: Iterable[str]) -> dict[str, int]:
+_RUN = """
+SELECT
+    coalesce(max(run) FILTER (type = 'segment_opened'), ''),
+    coalesce(max(campaign) FILTER (type = 'run_started'), ''),
+    coalesce(max("at") FILTER (type = 'run_started') / 1e9, 0.0),
+    coalesce((SELECT sum(ended_at - started_at) FROM life), 0.0),
+    count(*) FILTER (type = 'segment_opened')
+FROM event WHERE type IN ('segment_opened', 'run_started')
+"""
+
+
+def _counts(run: Database, word: str, table: str) -> dict[str, int]:
     """Count words, the most frequent first, equal ones by the alphabet."""
-    return dict(sorted(Counter(words).items(), key=lambda item: (-item[1], item[0])))
+    return dict(
+        run.rows(
+            f"SELECT {word} AS word, count(*) AS n FROM {table} GROUP BY 1 ORDER BY n DESC, word"
+        )
+    )
 
 
-def _ending(record: RunRecord) -> Ending:
-    state, at = record.state, record.state.updated_at
-    if not record.lives:
+_LAST_LIFE = """
+SELECT
+    arg_max(type, seq) FILTER (type <> 'segment_closed'),
+    arg_max(rule, seq) FILTER (type = 'run_stopped'),
+    arg_max(reason, seq) FILTER (type <> 'segment_closed'),
+    arg_max(failed, seq) FILTER (type = 'run_stopped'),
+    count(*) FILTER (type = 'segment_closed')
+FROM event
+WHERE type IN ('run_stopped', 'run_suspended', 'segment_closed')
+    AND seq > (SELECT max(seq) FROM event WHERE type = 'segment_opened')
+"""
+
+
+def _ending(run: Database) -> Ending:
+    (at,) = run.row('SELECT coalesce(max("at") / 1e9, 0.0) FROM event')
+    if not at:
         return Ending("empty", "", "nothing was recorded", at)
-    match record.lives[-1].end:
-        case "stopped":
-            assert state.stopped is not None
-            stopped = state.stopped
-            return Ending(
-                "failed" if stopped.failed else "stopped", stopped.rule, stopped.reason, at
-            )
-        case "suspended":
-            return Ending("suspended", "", state.suspended, at)
-        case "closed":
+    how, rule, reason, failed, closed = run.row(_LAST_LIFE)
+    match how:
+        case "run_stopped":
+            return Ending("failed" if failed else "stopped", rule, reason, at)
+        case "run_suspended":
+            return Ending("suspended", "", reason, at)
+        case _ if closed:
             return Ending("closed", "", "its runner ended in order, on an error", at)
         case _:
             return Ending("open", "", "it runs still, or its runner was killed", at)
-
-
-def _stages(attempts: Iterable[AttemptRow]) -> Iterator[CheckCount]:
-    """Count answers that the producer rejected itself, so that no check saw them."""
-    answered = [a for a in attempts if a.checks or a.rejected_by]
-    for stage in sorted({name for a in answered if not a.checks for name in a.rejected_by}):
-        told = [
-            (a.number, not a.checks and stage in a.rejected_by, () if a.checks else a.reasons)
-            for a in answered
-        ]
-        yield CheckCount(stage, "stage", _by_attempt(told), _reasons(told), 0.0, 0.0)
-
-
-def _checks(attempts: Iterable[AttemptRow]) -> Iterator[CheckCount]:
-    """Count verdicts, check by check in the order of the gate."""
-    verdicts: defaultdict[str, list[tuple[int, CheckJudged]]] = defaultdict(list)
-    places: Counter[str] = Counter()
-    for attempt in attempts:
-        for place, check in enumerate(attempt.checks):
-            verdicts[check.check].append((attempt.number, check))
-            places[check.check] = max(places[check.check], place)
-    for name in sorted(verdicts, key=places.__getitem__):
-        found = verdicts[name]
-        told = [(number, not check.passed, check.reasons) for number, check in found]
-        yield CheckCount(
-            name=name,
-            kind=_kind(found[0][1]),
-            by_attempt=_by_attempt(told),
-            reasons=_reasons(told),
-            elapsed_s=math.fsum(check.elapsed_s for _, check in found),
-            node_h=math.fsum(check.node_h for _, check in found),
-        )
-
-
-def _kind(check: CheckJudged) -> Literal["check", "soft", "verifier"]:
-    if check.verifier:
-        return "verifier"
-    return "check" if check.hard else "soft"
-
-
-def _by_attempt(told: Iterable[tuple[int, bool, Any]]) -> tuple[Judged, ...]:
-    judged: Counter[int] = Counter()
-    rejected: Counter[int] = Counter()
-    for number, bad, _ in told:
-        judged[number] += 1
-        rejected[number] += bad
-    return tuple(Judged(number, judged[number], rejected[number]) for number in sorted(judged))
-
-
-def _reasons(told: Iterable[tuple[int, bool, tuple[str, ...]]]) -> tuple[ReasonCount, ...]:
-    counts: Counter[str] = Counter()
-    examples: dict[str, str] = {}
-    for _, bad, reasons in told:
-        for reason in reasons if bad else ():
-            template = masked(reason)
-            counts[template] += 1
-            examples.setdefault(template, reason)
-    ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    return tuple(ReasonCount(t, examples[t], count) for t, count in ranked[:REASONS])
-
-
-def _asks(attempts: Sequence[AttemptRow]) -> Iterator[AskCount]:
-    asked = Counter(a.number for a in attempts)
-    accepted = Counter(a.number for a in attempts if a.outcome == "accepted")
-    for number in sorted(asked):
-        low, high = wilson(accepted[number], asked[number])
-        yield AskCount(number, asked[number], accepted[number], low, high)
-
-
-def _reasks(decisions: Iterable[DecisionRow]) -> dict[str, int]:
-    return _counts(followed(one, other) for one, other in _asked_again(decisions))
-
-
-def _transitions(decisions: Iterable[DecisionRow]) -> Iterator[Transition]:
-    by_check: defaultdict[str, list[str]] = defaultdict(list)
-    for one, other in _asked_again(decisions):
-        for check in dict.fromkeys(one.rejected_by):
-            by_check[check].append(followed(one, other))
-    for check, found in sorted(by_check.items(), key=lambda item: (-len(item[1]), item[0])):
-        yield Transition(check, _counts(found))
-
-
-def _asked_again(decisions: Iterable[DecisionRow]) -> Iterator[tuple[AttemptRow, AttemptRow]]:
-    for decision in decisions:
-        for one, other in pairwise(decision.attempts):
-            if one.outcome == "rejected":
-                yield one, other
-
-
-def followed(one: AttemptRow, other: AttemptRow) -> str:
-    """Say how an attempt ended that followed a rejected one; see `Summary.reasks`."""
-    if other.outcome == "accepted":
-        return "accepted"
-    if other.outcome != "rejected":
-        return "unjudged"
-    if one.identity == other.identity:
-        return "repeated"
-    return "same_check" if {*one.rejected_by} & {*other.rejected_by} else "other_check"
-
-
-def _best(record: RunRecord) -> Best | None:
-    best, spec = record.best, record.spec
-    if best is None:
-        return None
-    assert spec is not None
-    name, minimise = spec.objective
-    pick = min if minimise else max
-    feasible = [job for job in record.jobs if job.feasible]
-    feasible.sort(key=lambda job: job.settled_at or 0.0)
-    return Best(
-        job=best.job,
-        decision=best.decision,
-        source=best.source,
-        objective=name,
-        minimise=minimise,
-        value=_value(best, name),
-        first=_value(feasible[0], name),
-        of_model=pick((_value(j, name) for j in feasible if j.source == "model"), default=None),
-        of_surrogate=pick(
-            (_value(j, name) for j in feasible if j.source == "surrogate"), default=None
-        ),
-        candidate=best.candidate,
-        units=_units(spec),
-        values=best.values or {},
-    )
-
-
-def _value(job: JobRow, objective: str) -> float:
-    return (job.values or {})[objective]
-
-
-def _units(spec: CampaignSpec) -> dict[str, str]:
-    return {name: variable.unit for name, variable in spec.variables.items() if variable.unit}
-
-
-def _slots(record: RunRecord) -> SlotUse:
-    use = Occupancy.of(record)
-    gaps = (IdleGap(gap.lane + 1, gap.start_at, gap.length_s) for gap in use.gaps[:GAPS])
-    slots = max((life.slots for life in record.lives), default=0)
-    return SlotUse(slots, use.held_s, use.busy_s, use.busy_share, tuple(gaps))
-
-
-def _node_hours(record: RunRecord) -> NodeHours:
-    state = record.state
-    by_outcome: defaultdict[str, list[float]] = defaultdict(list)
-    by_source: defaultdict[str, list[float]] = defaultdict(list)
-    for job in record.jobs:
-        if job.charged_node_h:
-            by_outcome[job.outcome].append(job.charged_node_h)
-            by_source[job.source].append(job.charged_node_h)
-    return NodeHours(
-        granted=state.granted_node_h,
-        charged=state.charged_node_h,
-        reserved=float(state.reserved_node_h),
-        free=state.free_node_h,
-        verifiers=state.verifier_node_h,
-        by_outcome={word: math.fsum(by_outcome[word]) for word in sorted(by_outcome)},
-        model=math.fsum(by_source["model"]),
-        surrogate=math.fsum(by_source["surrogate"]),
-    )
-
-
-def _saved(record: RunRecord) -> Saved | None:
-    ended = [job for job in record.jobs if job.settled_at is not None]
-    if not ended:
-        return None
-    refused = {
-        fingerprint
-        for attempt in record.attempts
-        for check in attempt.checks
-        if check.hard
-        for fingerprint in check.refused
-    }
-    return Saved(
-        stopped=len(refused - {job.fingerprint for job in record.jobs}),
-        job_node_h=math.fsum(job.charged_node_h for job in ended) / len(ended),
-        cost_node_h=record.state.verifier_node_h,
-    )
-
-
-def _verifiers(pairs: Iterable[PairRow]) -> Iterator[VerifierCount]:
-    by_name: defaultdict[str, list[PairRow]] = defaultdict(list)
-    for pair in pairs:
-        by_name[pair.verifier].append(pair)
-    for name, found in by_name.items():
-        counts = Counter((pair.passed, pair.good) for pair in found)
-        yield VerifierCount(
-            name=name,
-            passed_good=counts[True, True],
-            passed_bad=counts[True, False],
-            passed_unknown=counts[True, None],
-            refused_good=counts[False, True],
-            refused_bad=counts[False, False],
-            refused_unknown=counts[False, None],
-            ranks=tuple(_ranks(found)),
-        )
-
-
-def _ranks(pairs: Iterable[PairRow]) -> Iterator[Rank]:
-    measured: defaultdict[str, list[tuple[float, float]]] = defaultdict(list)
-    for pair in pairs:
-        for name, value in pair.values.items():
-            if (cheap := number(pair.observables.get(name))) is not None:
-                measured[name].append((cheap, value))
-    for name, both in measured.items():
-        yield Rank(name, len(both), spearman(both))
-
-
-def number(value: object) -> float | None:
-    """Return a finite number as it is, and `None` for anything else."""
-    if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):
-        return float(value)
-    return None
 
 
 def _warnings(

@@ -1,249 +1,321 @@
-"""A run as pandas tables, one row an attempt, a verdict, a decision, a job or a result.
+"""A run as tables, one row an attempt, a verdict, a decision, a job or a result.
 
-Columns are typed: times are UTC, numbers and words may be missing, and a campaign's own names
-carry a prefix (`candidate.x1`, `value.y`), so that none of them can clash with ours. Needs the
-extra `tables`.
+They are pandas data frames or Arrow tables. Columns are typed: times are UTC, numbers and words
+may be missing, and a campaign's own names carry a prefix (`candidate.x1`, `value.y`), so that none
+of them can clash with ours. Needs the extra `tables`.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..campaign import CampaignSpec, Variable
+from ..collector import collector_at_rest
 from ..errors import ConfigError
-from .record import RunRecord
-from .rows import JobRow
+from .database import Database
+from .views import COLUMNS, make_tables, recorded_spec
 
 if TYPE_CHECKING:
     import pandas
+    import pyarrow
 
-_TEXT, _WHOLE, _NUMBER, _TRUTH, _INSTANT = "string", "Int64", "Float64", "boolean", "instant"
-
-Column = tuple[str, str, Callable[[Any], Any]]
-"""Name of a column, its type, and what it shows of a row."""
-
-NAMES = ("attempts", "verdicts", "decisions", "jobs", "results")
-"""Every table."""
-
-
-def _plain(name: str, kind: str, *, field: str = "") -> Column:
-    return name, kind, lambda row: getattr(row, field or name)
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, sort_keys=True, default=dict)
-
-
-def _lines(name: str) -> Column:
-    return name, _TEXT, lambda row: "\n".join(getattr(row, name))
-
-
-_ATTEMPTS: tuple[Column, ...] = (
-    _plain("decision", _WHOLE),
-    _plain("attempt", _WHOLE, field="number"),
-    _plain("started_at", _INSTANT),
-    _plain("ended_at", _INSTANT),
-    _plain("outcome", _TEXT),
-    _lines("rejected_by"),
-    _lines("reasons"),
-    ("proposal", _TEXT, lambda row: _json(row.proposal)),
-    ("candidates", _WHOLE, lambda row: len(row.candidates)),
-    _plain("model", _TEXT),
-    _plain("response_id", _TEXT),
-    _plain("temperature", _NUMBER),
-    _plain("input_tokens", _WHOLE),
-    _plain("output_tokens", _WHOLE),
-    _plain("samples_valid", _WHOLE),
-    _plain("samples_total", _WHOLE),
-    _plain("answer_s", _NUMBER),
-    _plain("trace_id", _TEXT),
-    _plain("span_id", _TEXT),
+_COLUMNS = (
+    *COLUMNS,
+    *("adopted", "batch", "error", "exit_code", "host", "level", "model", "response_id", "signal"),
+    *("samples_total", "samples_valid", "source", "span_id", "temperature", "trace_id"),
+    "walltime_s",
 )
-_VERDICTS: tuple[Column, ...] = (
-    _plain("decision", _WHOLE),
-    _plain("attempt", _WHOLE),
-    _plain("check", _TEXT),
-    _plain("passed", _TRUTH),
-    _plain("hard", _TRUTH),
-    _plain("verifier", _TRUTH),
-    _lines("reasons"),
-    _lines("refused"),
-    ("observables", _TEXT, lambda row: _json(row.observables)),
-    _plain("elapsed_s", _NUMBER),
-    _plain("node_h", _NUMBER),
-)
-_DECISIONS: tuple[Column, ...] = (
-    _plain("decision", _WHOLE, field="number"),
-    _plain("source", _TEXT),
-    _plain("opened_at", _INSTANT),
-    _plain("closed_at", _INSTANT),
-    _plain("disposition", _TEXT),
-    _plain("cause", _TEXT),
-    ("attempts", _WHOLE, lambda row: len(row.attempts)),
-    ("candidates", _WHOLE, lambda row: len(row.candidates)),
-    _plain("batch", _WHOLE),
-)
-_JOBS: tuple[Column, ...] = (
-    _plain("job", _TEXT),
-    _plain("decision", _WHOLE),
-    _plain("source", _TEXT),
-    _plain("fingerprint", _TEXT),
-    _plain("level", _TEXT),
-    _plain("attempt", _WHOLE),
-    _plain("outcome", _TEXT),
-    _plain("planned_at", _INSTANT),
-    _plain("started_at", _INSTANT),
-    _plain("ended_at", _INSTANT),
-    _plain("settled_at", _INSTANT),
-    _plain("state", _TEXT),
-    _plain("end", _TEXT),
-    _plain("exit_code", _WHOLE),
-    _plain("signal", _WHOLE),
-    _plain("error", _TEXT),
-    _plain("host", _TEXT),
-    _plain("reserved_node_h", _NUMBER),
-    _plain("charged_node_h", _NUMBER),
-    _plain("walltime_s", _NUMBER),
-    _plain("adopted", _TRUTH),
-    _plain("again", _TRUTH),
-)
-_RESULTS: tuple[Column, ...] = (
-    _plain("job", _TEXT),
-    _plain("decision", _WHOLE),
-    _plain("source", _TEXT),
-    _plain("fingerprint", _TEXT),
-    _plain("settled_at", _INSTANT),
-    ("valid", _TRUTH, lambda row: row.values is not None),
-    _plain("feasible", _TRUTH),
-    _lines("reasons"),
-    _plain("charged_node_h", _NUMBER),
-)
+
+
+def _time(seconds: str) -> str:
+    # 0.0 stands for "never" in the ledger. Whole microseconds: a double holds no more of today.
+    return f"make_timestamp((nullif({seconds}, 0) * 1e6)::BIGINT)"
+
+
+def _lines(words: str) -> str:
+    return f"array_to_string(coalesce({words}, []), chr(10))"
+
+
+# Of the samples of an accepted answer, the one that was taken counts.
+_ATTEMPTS = f"""
+WITH
+    told AS (
+        SELECT
+            decision, attempt, min("at") / 1e9 AS started_at, max("at") / 1e9 AS ended_at,
+            any_value(others) AS others, any_value(model) AS model,
+            any_value(response_id) AS response_id, any_value(temperature) AS temperature,
+            any_value(samples_valid) AS samples_valid, any_value(samples_total) AS samples_total,
+            any_value(elapsed_s) FILTER (type <> 'check_judged') AS answer_s,
+            any_value(trace_id) AS trace_id, any_value(span_id) AS span_id
+        FROM event
+        WHERE type IN ('attempt_started', 'proposal_made', 'proposal_rejected', 'check_judged')
+            OR (type = 'failure_recorded' AND NOT again)
+        GROUP BY ALL
+    ),
+    taken AS (
+        SELECT
+            attempt.decision, attempt.attempt, opened.seq AS place,
+            if(is_last AND opened.disposition = 'accepted', opened.sample, NULL) AS sample
+        FROM attempt JOIN decision AS opened USING (decision)
+    ),
+    refused AS (
+        SELECT decision, attempt, flatten(list(reasons ORDER BY seq)) AS reasons
+        FROM event JOIN taken USING (decision, attempt)
+        WHERE type = 'check_judged' AND hard AND NOT passed
+            AND event.sample = coalesce(taken.sample, event.sample)
+        GROUP BY ALL
+    ),
+    row AS (
+        SELECT
+            attempt.* EXCLUDE (reasons), told.* EXCLUDE (decision, attempt), place,
+            coalesce(refused.reasons, attempt.reasons) AS reasons,
+            if(taken.sample > 1, others -> (taken.sample - 2), proposal) AS judged
+        FROM attempt
+        JOIN told USING (decision, attempt)
+        JOIN taken USING (decision, attempt)
+        LEFT JOIN refused USING (decision, attempt)
+    )
+SELECT
+    decision, attempt, {_time("started_at")} AS started_at, {_time("ended_at")} AS ended_at,
+    outcome, {_lines("rejected_by")} AS rejected_by, {_lines("reasons")} AS reasons,
+    coalesce(proposal, 'null')::VARCHAR AS proposal,
+    coalesce(len(list_filter(
+        json_extract(judged, '$.candidates[*]'), lambda one: json_type(one) = 'OBJECT'
+    )), 0)::BIGINT AS candidates,
+    coalesce(model, '') AS model, coalesce(response_id, '') AS response_id, temperature,
+    input_tokens::BIGINT AS input_tokens, output_tokens::BIGINT AS output_tokens,
+    coalesce(samples_valid, 0) AS samples_valid, coalesce(samples_total, 0) AS samples_total,
+    coalesce(answer_s, 0.0) AS answer_s, coalesce(trace_id, '') AS trace_id,
+    coalesce(span_id, '') AS span_id
+FROM row ORDER BY place, attempt
+"""
+
+_VERDICTS = f"""
+SELECT
+    decision, attempt, "check", passed, hard, verifier, {_lines("reasons")} AS reasons,
+    {_lines("refused")} AS refused, observables::VARCHAR AS observables, elapsed_s, node_h
+FROM event JOIN (SELECT decision, seq AS place FROM decision) USING (decision)
+WHERE type = 'check_judged' ORDER BY place, attempt, seq
+"""
+
+_DECISIONS = f"""
+SELECT
+    decision, opened.source, {_time('opened."at" / 1e9')} AS opened_at,
+    {_time('made."at" / 1e9')} AS closed_at, made.disposition, coalesce(made.cause, '') AS cause,
+    (SELECT count(*) FROM attempt WHERE attempt.decision = opened.decision) AS attempts,
+    coalesce(json_array_length(made.candidates), 0)::BIGINT AS candidates, made.batch
+FROM (FROM event WHERE type = 'decision_opened') AS opened
+LEFT JOIN (FROM event WHERE type = 'decision_made') AS made USING (decision)
+ORDER BY opened.seq
+"""
+
+_JOBS = f"""
+SELECT
+    job, job.decision, job.source, job.fingerprint, plan.level, plan.attempt, outcome,
+    {_time("planned_at")} AS planned_at, {_time("job.started_at")} AS started_at,
+    {_time("job.ended_at")} AS ended_at, {_time("settled_at")} AS settled_at,
+    coalesce(job.state, 'active') AS state, job."end", ended.exit_code, ended.signal,
+    coalesce(ended.error, '') AS error, coalesce(ended.host, '') AS host, job.reserved_node_h,
+    job.charged_node_h, plan.walltime_s, coalesce(ended.adopted, FALSE) AS adopted,
+    coalesce(ended.again, FALSE) AS again, job.candidate::VARCHAR AS candidate
+FROM job
+JOIN (FROM event WHERE type = 'job_planned') AS plan USING (job)
+LEFT JOIN (FROM event WHERE type = 'job_ended') AS ended USING (job)
+ORDER BY job.seq
+"""
+
+_RESULTS = f"""
+SELECT
+    job, job.decision, source, job.fingerprint, {_time("settled_at")} AS settled_at,
+    "values" IS NOT NULL AS valid, feasible, {_lines("bad.reasons")} AS reasons, charged_node_h,
+    candidate::VARCHAR AS candidate, "values"::VARCHAR AS value
+FROM job LEFT JOIN (SELECT job, reasons FROM event WHERE type = 'result_rejected') AS bad USING (job)
+WHERE "values" IS NOT NULL OR invalid ORDER BY job.seq
+"""
+
+_QUERIES = {
+    "attempts": _ATTEMPTS,
+    "verdicts": _VERDICTS,
+    "decisions": _DECISIONS,
+    "jobs": _JOBS,
+    "results": _RESULTS,
+}
+
+
+def open_run(run_dir: str | Path) -> Run:
+    """Read a run's tables. A run that is still going on can be read too.
+
+    It is read once, here: what the run writes later is not in the tables. No hash is looked at
+    (`batchgate verify` does that).
+
+    Args:
+        run_dir: The run's directory, which holds its `ledger` folder.
+
+    Raises:
+        LedgerError: There is no ledger in it, it is damaged, or its campaign is none that this
+            version knows.
+        ConfigError: pyarrow is not installed.
+    """
+    with _extra():
+        import pyarrow  # noqa: F401 - before the ledger is read, which may take a while
+    with Database.of(run_dir, *_COLUMNS) as run, collector_at_rest():
+        make_tables(run)
+        spec = recorded_spec(run, run_dir)
+        return Run({name: _typed(run.arrow(query), spec) for name, query in _QUERIES.items()})
 
 
 @dataclass(frozen=True, slots=True)
-class Tables:
-    """The tables of a run: `Tables(open_run(run_dir)).attempts()`.
+class Run:
+    """The tables of a run. Make it with `open_run`.
 
-    Each call makes a new data frame.
+    Each call makes a new data frame, with the types of pandas that have a place for what is
+    missing (`Int64`, `string`). It raises a `ConfigError` when pandas is not installed.
 
     Attributes:
-        record: The run.
-
-    Raises:
-        ConfigError: pandas is not installed.
+        arrow: The same tables for pyarrow, by the names of the methods: `run.arrow["jobs"]`.
     """
 
-    record: RunRecord
+    arrow: Mapping[str, pyarrow.Table]
 
     def attempts(self) -> pandas.DataFrame:
         """One row an attempt: when, what was proposed, what became of it."""
-        return _frame(_ATTEMPTS, self.record.attempts)
+        return _frame(self.arrow["attempts"])
 
     def verdicts(self) -> pandas.DataFrame:
         """One row for each check that judged an attempt."""
-        return _frame(_VERDICTS, (check for a in self.record.attempts for check in a.checks))
+        return _frame(self.arrow["verdicts"])
 
     def decisions(self) -> pandas.DataFrame:
         """One row a decision: who was asked, how it ended."""
-        return _frame(_DECISIONS, self.record.decisions)
+        return _frame(self.arrow["decisions"])
 
     def jobs(self) -> pandas.DataFrame:
         """One row a launch, with its candidate, its end and its charge."""
-        return _frame((*_JOBS, *_variables(self.record.spec)), self.record.jobs)
+        return _frame(self.arrow["jobs"])
 
     def results(self) -> pandas.DataFrame:
         """One row for each result that was judged, with its candidate and its values."""
-        judged = [job for job in self.record.jobs if job.values is not None or job.reasons]
-        names = sorted({name for job in judged for name in job.values or {}})
-        columns = (*_RESULTS, *_variables(self.record.spec), *map(_value, names))
-        return _frame(columns, judged)
+        return _frame(self.arrow["results"])
 
     def named(self) -> Mapping[str, pandas.DataFrame]:
-        """Return every table by its name."""
-        return {name: getattr(self, name)() for name in NAMES}
+        """Return every data frame by its name."""
+        return {name: _frame(table) for name, table in self.arrow.items()}
 
 
-def write_csv(record: RunRecord, folder: Path) -> list[Path]:
+def write_csv(run: Run, folder: Path) -> list[Path]:
     """Write every table to `folder/NAME.csv`, and return the files.
 
     Raises:
         ConfigError: pandas is not installed, or the folder cannot be written.
     """
-    return _write(record, folder, "csv", lambda table, path: table.to_csv(path, index=False))
+    return _write(run, folder, "csv", lambda table, path: table.to_csv(path, index=False))
 
 
-def write_parquet(record: RunRecord, folder: Path) -> list[Path]:
+def write_parquet(run: Run, folder: Path) -> list[Path]:
     """Write every table to `folder/NAME.parquet`, and return the files.
 
     Raises:
-        ConfigError: pandas or pyarrow is not installed, or the folder cannot be written.
+        ConfigError: pandas is not installed, or the folder cannot be written.
     """
-    return _write(record, folder, "parquet", lambda table, path: table.to_parquet(path))
+    return _write(run, folder, "parquet", lambda table, path: table.to_parquet(path))
 
 
-def _write(
-    record: RunRecord, folder: Path, ending: str, put: Callable[[Any, Path], Any]
-) -> list[Path]:
+def _write(run: Run, folder: Path, ending: str, put: Callable[[Any, Path], Any]) -> list[Path]:
     paths = []
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for name, table in Tables(record).named().items():
+        for name, table in run.named().items():
             paths.append(folder / f"{name}.{ending}")
             put(table, paths[-1])
-    except ImportError as exc:
-        raise ConfigError(f"{exc}: pip install 'batchgate[tables]'") from exc
     except OSError as exc:
         raise ConfigError(f"{folder} cannot be written: {exc.strerror}") from exc
     return paths
 
 
-def _variables(spec: CampaignSpec | None) -> tuple[Column, ...]:
+@contextmanager
+def _extra() -> Iterator[None]:
+    try:
+        yield
+    except ImportError as exc:
+        raise ConfigError(f"tables need {exc.name}: pip install 'batchgate[tables]'") from exc
+
+
+def _typed(table: pyarrow.Table, spec: CampaignSpec | None) -> pyarrow.Table:
+    """Give times their zone, and what is JSON in the ledger its columns or its canonical form."""
+    import pyarrow
+
+    columns: dict[str, Any] = {}
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        match name:
+            case "candidate":
+                columns |= _variables(column.to_pylist(), spec)
+            case "value":
+                columns |= _values(column.to_pylist())
+            case "proposal" | "observables":
+                canonical = {text: _canonical(text) for text in column.unique().to_pylist()}
+                columns[name] = pyarrow.array(
+                    [canonical[text] for text in column.to_pylist()], "string"
+                )
+            case _ if pyarrow.types.is_timestamp(column.type):
+                columns[name] = column.cast(pyarrow.timestamp("us", "UTC"))
+            case _:
+                columns[name] = column
+    return pyarrow.table(columns)
+
+
+def _canonical(text: str) -> str:
+    return json.dumps(json.loads(text), sort_keys=True)
+
+
+def _variables(candidates: list[str], spec: CampaignSpec | None) -> dict[str, pyarrow.Array]:
     variables = spec.variables if spec else {}
-    return tuple(_variable(name, variable) for name, variable in variables.items())
+    found = [json.loads(text) for text in candidates]
+    return {
+        f"candidate.{name}": _array([one.get(name) for one in found], _kind(variable))
+        for name, variable in variables.items()
+    }
 
 
-def _variable(name: str, variable: Variable) -> Column:
-    def shown(row: JobRow) -> Any:
-        return row.candidate.get(name)
-
-    return f"candidate.{name}", _kind(variable), shown
+def _values(values: list[str | None]) -> dict[str, pyarrow.Array]:
+    found = [json.loads(text) if text else {} for text in values]
+    names = sorted({name for one in found for name in one})
+    return {f"value.{name}": _array([one.get(name) for one in found], "double") for name in names}
 
 
 def _kind(variable: Variable) -> str:
     if variable.values is None:
-        return _WHOLE if variable.integer else _NUMBER
+        return "int64" if variable.integer else "double"
     kinds = {type(value) for value in variable.values}
     if kinds == {bool}:
-        return _TRUTH
+        return "bool"
     if kinds == {int}:
-        return _WHOLE
-    return _NUMBER if kinds <= {int, float} else _TEXT
+        return "int64"
+    return "double" if kinds <= {int, float} else "string"
 
 
-def _value(name: str) -> Column:
-    return f"value.{name}", _NUMBER, lambda row: (row.values or {}).get(name)
+def _array(values: list[Any], kind: str) -> pyarrow.Array:
+    import pyarrow
+
+    convert = {"string": str, "double": float}.get(kind)
+    if convert:
+        values = [None if value is None else convert(value) for value in values]
+    return pyarrow.array(values, kind)
 
 
-def _frame(columns: Iterable[Column], rows: Iterable[Any]) -> pandas.DataFrame:
-    try:
+def _frame(table: pyarrow.Table) -> pandas.DataFrame:
+    with _extra():
         import pandas
-    except ImportError as exc:
-        raise ConfigError("tables need pandas: pip install 'batchgate[tables]'") from exc
-    found = list(rows)
-    return pandas.DataFrame(
-        {name: _series(pandas, kind, [show(row) for row in found]) for name, kind, show in columns}
-    )
+    import pyarrow
 
-
-def _series(pandas: Any, kind: str, values: list[Any]) -> Any:
-    if kind == _INSTANT:
-        # 0.0 stands for "never" in the ledger. Whole microseconds: a double holds no more of today.
-        whole = [round(at * 1e6) if at else None for at in values]
-        return pandas.Series(pandas.array(whole, dtype="Int64")).astype("datetime64[us, UTC]")
-    if kind == _TEXT:
-        values = [None if value is None else str(value) for value in values]
-    return pandas.Series(pandas.array(values, dtype=kind))
+    kinds = {
+        pyarrow.bool_(): pandas.BooleanDtype(),
+        pyarrow.float64(): pandas.Float64Dtype(),
+        pyarrow.int64(): pandas.Int64Dtype(),
+        pyarrow.string(): pandas.StringDtype(),
+    }
+    return table.to_pandas(types_mapper=kinds.get)

@@ -3,40 +3,34 @@
 from __future__ import annotations
 
 import bisect
-import re
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
-from .scan import Raw, scan
+from .database import Database
 
 STRETCHES = 24
 """Stretches of time that a run is told in, at most."""
 
 _LENGTHS_S = (1, 5, 15, 60, 300, 900, 3600, 3 * 3600, 12 * 3600, 24 * 3600)
-_MILESTONES = {
-    "segment_opened",
-    "run_started",
-    "run_resumed",
-    "run_suspended",
-    "run_stopped",
-    "server_started",
-    "server_stopped",
-    "failure_recorded",
+_SENTENCES = {
+    "segment_opened": "runner {segment} on {host}, process {pid}",
+    "run_started": "campaign {campaign}, producer {producer}, {slots} slots",
+    "run_resumed": "goes on, producer {producer}, {slots} slots",
+    "server_started": "model {model} answers after {elapsed_s:.0f} s",
+    "failure_recorded": "{kind} failed ({what}): {message}",
+    "run_stopped": "by the rule {rule}: {reason}",
+    "run_suspended": "{reason}",
+    "server_stopped": "{reason}",
 }
-_COUNTED = {
-    "attempt_started": "asked",
-    "job_planned": "launched",
-    "job_ended": "ended",
-    "result_accepted": "results",
-    "result_rejected": "invalid",
-}
+"""Milestones, and what is told of each."""
 
-# Within a text of JSON a quote is escaped, so that none of these can be a stranger's.
-_DISPOSITION = re.compile(rb'"disposition":"([a-z_]+)"')
-_JOB = re.compile(rb'"job":"([^"]*)"')
-_CHARGED = re.compile(rb'"charged_node_h":([-+.0-9eE]+)')
+_FIELDS = (
+    *("segment", "host", "pid", "campaign", "producer", "slots", "model", "elapsed_s", "kind"),
+    *("what", "message", "rule", "reason", "again"),
+)
+"""Fields of milestones that are told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,79 +81,81 @@ class Timeline:
     milestones: tuple[Milestone, ...]
 
 
-@dataclass(slots=True)
-class _Count:
-    counts: Counter[str] = field(default_factory=Counter)
-    charged_node_h: float = 0.0
-    running: int = 0
-
-
 def timeline(run_dir: str | Path) -> Timeline:
     """Tell a run along its time.
 
     Raises:
         LedgerError: There is no ledger, or it cannot be read.
     """
-    types = {*_MILESTONES, *_COUNTED, "decision_made"}
-    found = list(scan(run_dir, types, unparsed={*_COUNTED, "decision_made"}))
-    if not found:
-        return Timeline(1.0, (), ())
-    start_at, end_at = found[0]["at"], found[-1]["at"]
-    wanted_s = (end_at - start_at) / STRETCHES
-    length_s = float(_LENGTHS_S[min(bisect.bisect(_LENGTHS_S, wanted_s), len(_LENGTHS_S) - 1)])
-    length_s = max(length_s, wanted_s)
-    counts = [_Count() for _ in range(int((end_at - start_at) // length_s) + 1)]
-    running: set[bytes] = set()
-    for raw in found:
-        count = counts[int((raw["at"] - start_at) // length_s)]
-        _take(count, raw, running)
-        count.running = max(count.running, len(running))
-    return Timeline(
-        length_s=length_s,
-        stretches=tuple(
-            Stretch(start_at + i * length_s, dict(c.counts), c.charged_node_h, c.running)
-            for i, c in enumerate(counts)
-        ),
-        milestones=tuple(_milestones(found)),
+    with Database.of(run_dir, "disposition", "charged_node_h", *_FIELDS) as run:
+        run.make("moment", _MOMENT, milestones=list(_SENTENCES))
+        start_at, span_s = run.row(
+            'SELECT min("at") / 1e9, (max("at") - min("at")) / 1e9 FROM moment'
+        )
+        if start_at is None:
+            return Timeline(1.0, (), ())
+        length_s = _length_s(span_s)
+        return Timeline(
+            length_s=length_s,
+            stretches=tuple(_stretches(run, start_at, length_s)),
+            milestones=tuple(_milestones(run)),
+        )
+
+
+# What is counted of each event; jobs that run are counted along the order of the ledger.
+_MOMENT = """
+SELECT
+    seq, "at", ("at" - min("at") OVER ()) / 1e9 AS after_s, charged_node_h,
+    CASE type
+        WHEN 'attempt_started' THEN 'asked'
+        WHEN 'decision_made' THEN disposition
+        WHEN 'job_planned' THEN 'launched'
+        WHEN 'job_ended' THEN 'ended'
+        WHEN 'result_accepted' THEN 'results'
+        WHEN 'result_rejected' THEN 'invalid'
+    END AS word,
+    sum(CASE type WHEN 'job_planned' THEN 1 WHEN 'job_ended' THEN -1 ELSE 0 END)
+        OVER (ORDER BY seq) AS running
+FROM event WHERE word IS NOT NULL OR list_contains($milestones, type)
+"""
+
+_COUNTS = """
+SELECT floor(after_s / $length_s)::BIGINT, word, count(*) FROM moment
+WHERE word IS NOT NULL GROUP BY ALL ORDER BY min(seq)
+"""
+
+_FIGURES = """
+SELECT
+    floor(after_s / $length_s)::BIGINT AS place, coalesce(fsum(charged_node_h), 0),
+    max(running)::BIGINT
+FROM moment GROUP BY place ORDER BY place
+"""
+
+
+def _length_s(span_s: float) -> float:
+    """Return the length of the stretches that a run is told in, in seconds."""
+    wanted_s = span_s / STRETCHES
+    fitting = bisect.bisect(_LENGTHS_S, wanted_s)
+    return max(float(_LENGTHS_S[min(fitting, len(_LENGTHS_S) - 1)]), wanted_s)
+
+
+def _stretches(run: Database, start_at: float, length_s: float) -> Iterator[Stretch]:
+    counts: defaultdict[int, dict[str, int]] = defaultdict(dict)
+    for place, word, count in run.rows(_COUNTS, length_s=length_s):
+        counts[place][word] = count
+    figures = {place: rest for place, *rest in run.rows(_FIGURES, length_s=length_s)}
+    for place in range(max(figures) + 1):
+        charged_node_h, running = figures.get(place, (0.0, 0))
+        yield Stretch(start_at + place * length_s, counts[place], charged_node_h, running)
+
+
+def _milestones(run: Database) -> Iterator[Milestone]:
+    rows = run.rows(
+        f'SELECT "at" / 1e9, type, {", ".join(_FIELDS)} FROM event '
+        "WHERE list_contains($milestones, type) ORDER BY seq",
+        milestones=list(_SENTENCES),
     )
-
-
-def _take(count: _Count, raw: Raw, running: set[bytes]) -> None:
-    kind = raw["type"]
-    if kind == "decision_made":
-        count.counts[_found(_DISPOSITION, raw).decode()] += 1
-    elif kind in _COUNTED:
-        count.counts[_COUNTED[kind]] += 1
-    if kind == "job_planned":
-        running.add(_found(_JOB, raw))
-    elif kind == "job_ended":
-        running.discard(_found(_JOB, raw))
-        count.charged_node_h += float(_found(_CHARGED, raw))
-
-
-def _found(pattern: re.Pattern[bytes], raw: Raw) -> bytes:
-    match = pattern.search(raw["line"])
-    return match[1] if match else b"0"
-
-
-def _milestones(found: list[Raw]) -> Iterator[Milestone]:
-    for raw in found:
-        if raw["type"] in _MILESTONES:
-            yield Milestone(raw["at"], raw["type"], _told(raw))
-
-
-_SENTENCES = {
-    "segment_opened": "runner {segment} on {host}, process {pid}",
-    "run_started": "campaign {campaign}, producer {producer}, {slots} slots",
-    "run_resumed": "goes on, producer {producer}, {slots} slots",
-    "server_started": "model {model} answers after {elapsed_s:.0f} s",
-    "failure_recorded": "{kind} failed ({what}): {message}",
-    "run_stopped": "by the rule {rule}: {reason}",
-    "run_suspended": "{reason}",
-    "server_stopped": "{reason}",
-}
-
-
-def _told(raw: Raw) -> str:
-    told = _SENTENCES[raw["type"]].format_map(raw)
-    return f"{told}, tried again" if raw.get("again") else told
+    for at, what, *values in rows:
+        fields = dict(zip(_FIELDS, values, strict=True))
+        told = _SENTENCES[what].format_map(fields)
+        yield Milestone(at, what, f"{told}, tried again" if fields["again"] else told)

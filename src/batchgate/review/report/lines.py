@@ -7,8 +7,9 @@ that the page stays small enough to be sent around and to open at once.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from ...state import decision_name
 from .. import phrases, text
@@ -47,6 +48,7 @@ ROOMS = (
     Room(120, 120, ids=False),
     Room(60, 60, ids=False),
     Room(40, 40, ids=False),
+    Room(120, 0, ids=False),
     Room(32, 0, ids=False),
 )
 """Ever less room, as lines become more."""
@@ -116,9 +118,7 @@ class _Writer:
         led = _Led(self._jobs[decision.number], self._held[decision.number])
         if not accepted:
             led = _Led(self._audited(decision, attempt), [])
-        told = [*details.attempt_told(attempt), *self._led_told(led)]
-        if accepted:
-            told += self._questions_told(decision)
+        value = self._value(led)
         return Line(
             id=f"{attempt.decision}.{attempt.number}",
             decision=attempt.decision,
@@ -131,10 +131,18 @@ class _Writer:
             rejected_by=attempt.rejected_by,
             verdict=attempt.outcome,
             disposition=self._disposition(decision),
-            result=self._result(led),
-            value=self._value(led),
-            details=self._told(told),
+            result=self._result(led, value),
+            value=value,
+            details=self._told(self._attempt_told(decision, attempt, led)),
         )
+
+    def _attempt_told(
+        self, decision: DecisionRow, attempt: AttemptRow, led: _Led
+    ) -> Iterator[tuple[str, str]]:
+        yield from details.attempt_told(attempt)
+        yield from self._led_told(led)
+        if attempt.outcome == "accepted":
+            yield from self._questions_told(decision)
 
     def _audited(self, decision: DecisionRow, attempt: AttemptRow) -> list[JobRow]:
         """Return the jobs that ran candidates of a rejected attempt to learn from them."""
@@ -149,13 +157,7 @@ class _Writer:
     def _taken(self, decision: DecisionRow) -> Line:
         led = _Led(self._jobs[decision.number], self._held[decision.number])
         candidates = [one.candidate for one in decision.candidates if not one.audit_probability]
-        told = [("Opened", text.instant(decision.opened_at))]
-        told += details.candidates_told(candidates)
-        if decision.cause:
-            told.append(("Cause", decision.cause))
-        if decision.batch is not None:
-            told.append(("Batch of the surrogate", str(decision.batch)))
-        told += [*self._questions_told(decision), *self._led_told(led)]
+        value = self._value(led)
         return Line(
             id=str(decision.number),
             decision=decision.number,
@@ -168,10 +170,22 @@ class _Writer:
             rejected_by=(),
             verdict="taken" if candidates else self._disposition(decision).partition(" (")[0],
             disposition=self._disposition(decision),
-            result=self._result(led),
-            value=self._value(led),
-            details=self._told(told),
+            result=self._result(led, value),
+            value=value,
+            details=self._told(self._taken_told(decision, candidates, led)),
         )
+
+    def _taken_told(
+        self, decision: DecisionRow, candidates: Sequence[Mapping[str, Any]], led: _Led
+    ) -> Iterator[tuple[str, str]]:
+        yield "Opened", text.instant(decision.opened_at)
+        yield from details.candidates_told(candidates)
+        if decision.cause:
+            yield "Cause", decision.cause
+        if decision.batch is not None:
+            yield "Batch of the surrogate", str(decision.batch)
+        yield from self._questions_told(decision)
+        yield from self._led_told(led)
 
     def _source(self, decision: DecisionRow) -> str:
         if decision.source == "surrogate" or decision.disposition == "fallback":
@@ -195,10 +209,12 @@ class _Writer:
 
     def _told(self, found: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
         room = self._room
+        if not room.detail:  # then nothing is written to be thrown away
+            return ()
         return tuple(
             (text.clipped(label, room.cell), text.clipped(told, room.detail))
             for label, told in found
-            if told and room.detail and (room.ids or label not in details.IDS)
+            if told and (room.ids or label not in details.IDS)
         )
 
     def _questions_told(self, decision: DecisionRow) -> Iterator[tuple[str, str]]:
@@ -218,13 +234,12 @@ class _Writer:
         found = [job.values[name] for job in led.jobs if job.feasible and job.values]
         return (min if minimise else max)(found, default=None)
 
-    def _result(self, led: _Led) -> str:
-        told = Counter(map(self._outcome, led.jobs)) + Counter(f"held: {h.cause}" for h in led.held)
-        if told.total() == 1:
-            outcome = text.plain_word(next(iter(told)))
-        else:
-            outcome = text.words(told) if told else ""
-        value = self._value(led)
+    def _result(self, led: _Led, value: float | None) -> str:
+        told = [*map(self._outcome, led.jobs), *(f"held: {held.cause}" for held in led.held)]
+        if len(told) > 1:
+            outcome = text.words(Counter(told))
+        else:  # of most lines, and counting takes longer than all the rest
+            outcome = text.plain_word(told[0]) if told else ""
         return outcome if value is None else f"{value:.6g} ({outcome})"
 
     def _outcome(self, job: JobRow) -> str:

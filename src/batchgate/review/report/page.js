@@ -11,28 +11,50 @@
   if (!packed || !("DecompressionStream" in window)) return;
 
   const table = byId("attempts-table");
-  // 1,000 rows take Chromium half a second to lay out, for nothing: they are about to be replaced.
-  table.hidden = true;
+  // The page's own rows are about to be replaced: laying out 1,000 of them takes Chromium longer
+  // than everything else. The first of them stay meanwhile, so that nothing moves.
+  const others = table.tBodies[1];
+  if (others) others.hidden = true;
 
   const unpacked = (base64) => {
     const chars = atob(base64);
     const bytes = new Uint8Array(chars.length);
     for (let i = 0; i < chars.length; i++) bytes[i] = chars.charCodeAt(i);
-    const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+    const stream = new Response(bytes).body.pipeThrough(new DecompressionStream("gzip"));
     return new Response(stream).json();
   };
 
-  const columns = await unpacked(packed.textContent);
-  const lines = columns.id.map((_, place) => place);
-  const cell = (name, place) => columns[name][place];
+  // Packed data lie in blocks of so many lines, of which each is unpacked when it is wanted first.
+  const blocksOf = (data, prepared = (block) => block) => {
+    const size = Number(data.dataset.block);
+    const texts = data.textContent.split(" ");
+    const opened = texts.map(() => undefined); // promises
+    const ready = texts.map(() => undefined);
+    const open = (number) => (opened[number] ??= unpacked(texts[number]).then((block) => {
+      texts[number] = undefined;
+      return (ready[number] = prepared(block));
+    }));
+    return {
+      size,
+      at: (place) => ready[Math.floor(place / size)],
+      whole: () => !ready.includes(undefined),
+      openAt: (place) => open(Math.floor(place / size)),
+      openAll: () => Promise.all(texts.map((_, number) => open(number))),
+    };
+  };
 
-  // Details are unpacked block by block, when one of them is looked at or searched.
-  const details = byId("attempts-details");
-  const BLOCK = Number(details.dataset.block);
-  const blocks = details.textContent.split(" ");
-  const opened = blocks.map(() => undefined);
-  const block = (number) => (opened[number] ??= unpacked(blocks[number]));
-  const detailsAt = async (place) => (await block(Math.floor(place / BLOCK)))[place % BLOCK];
+  const withIds = (columns) => {
+    let decision = 0;
+    columns.decision = columns.decision_step.map((step) => (decision += step));
+    columns.id = columns.attempt.map((attempt, at) =>
+      attempt ? `${columns.decision[at]}.${attempt}` : String(columns.decision[at]));
+    return columns;
+  };
+  const lines = blocksOf(packed, withIds);
+  const details = blocksOf(byId("attempts-details"));
+  const places = Array.from({ length: Number(packed.dataset.lines) }, (_, place) => place);
+  const cell = (name, place) => lines.at(place)[name][place % lines.size];
+  const told = (place) => details.at(place)[place % details.size];
 
   const inputs = {
     text: byId("filter-text"), verdict: byId("filter-verdict"),
@@ -50,44 +72,42 @@
     return made;
   };
 
-  const haystack = (place, told) => [
+  const haystack = (place) => [
     "D" + cell("id", place), cell("proposal", place), cell("disposition", place), cell("result", place),
-    ...cell("checks", place).flat(), ...told.flat(),
+    ...cell("checks", place).flat(), ...told(place).flat(),
   ].join(" ").toLowerCase();
   let haystacks; // made by the first search
-  const prepare = async () => {
-    if (haystacks) return;
-    count.textContent = "searching";
-    const all = (await Promise.all(blocks.map((_, number) => block(number)))).flat();
-    haystacks = lines.map((place) => haystack(place, all[place]));
-  };
 
+  const searched = () => inputs.text.value.trim().toLowerCase();
   const matches = (place) => {
     if (inputs.verdict.value && cell("verdict", place) !== inputs.verdict.value) return false;
     if (inputs.check.value && !cell("rejected_by", place).includes(inputs.check.value)) return false;
     if (inputs.source.value && cell("source", place) !== inputs.source.value) return false;
     if (narrowed.decision && String(cell("decision", place)) !== narrowed.decision) return false;
     if (narrowed.attempt && String(cell("attempt", place)) !== narrowed.attempt) return false;
-    const wanted = inputs.text.value.trim().toLowerCase();
+    const wanted = searched();
     return !wanted || haystacks[place].includes(wanted);
   };
 
-  const keyOf = (place) => {
-    if (order.column === "place") return place;
-    const key = cell(order.column, place);
-    return Array.isArray(key) ? key.join(" ") : key;
-  };
-  const compare = (one, other) => {
-    const [a, b] = [keyOf(one), keyOf(other)];
-    if (a === b) return one - other;
-    if (a === null || a === "") return 1; // nothing to sort by: last, in both directions
-    if (b === null || b === "") return -1;
-    return (a < b ? -1 : 1) * (order.down ? -1 : 1);
+  const sorted = (found) => {
+    if (order.column === "place") return order.down ? found.reverse() : found;
+    const keys = new Map(found.map((place) => {
+      const key = cell(order.column, place);
+      return [place, Array.isArray(key) ? key.join(" ") : key];
+    }));
+    return found.sort((one, other) => {
+      const [a, b] = [keys.get(one), keys.get(other)];
+      if (a === b) return one - other;
+      if (a === null || a === "") return 1; // nothing to sort by: last, in both directions
+      if (b === null || b === "") return -1;
+      return (a < b ? -1 : 1) * (order.down ? -1 : 1);
+    });
   };
 
   const detailsOf = async (place) => {
     const list = element("dl");
-    for (const [label, text] of await detailsAt(place)) {
+    await details.openAt(place);
+    for (const [label, text] of told(place)) {
       list.append(element("dt", label), element("dd", text));
     }
     const row = element("tr", undefined, "details");
@@ -141,21 +161,39 @@
   const where = element("span");
   pages.append(earlier, where, later);
 
-  const show = async () => {
-    if (inputs.text.value.trim()) await prepare();
-    const found = lines.filter(matches).sort(compare);
-    if (first >= found.length) first = 0;
-    const end = Math.min(first + size, found.length);
-    table.tBodies[0].replaceChildren(...found.slice(first, end).map(rowOf));
-    const only = Object.entries(narrowed).map(([name, value]) => `, ${name} ${value}`).join("");
-    count.textContent = found.length === lines.length
-      ? `${lines.length} lines` : `${found.length} of ${lines.length} lines${only}`;
-    pages.hidden = found.length <= size;
-    where.textContent = `${first + 1} to ${end} of ${found.length}`;
-    earlier.disabled = first === 0;
-    later.disabled = end === found.length;
+  const chosen = async () => {
+    const plain = order.column === "place" && !order.down && !searched() && !Object.keys(narrowed).length
+      && [inputs.verdict, inputs.check, inputs.source].every((input) => !input.value);
+    if (plain) return places;
+    if (!lines.whole()) count.textContent = "searching";
+    await lines.openAll();
+    if (searched() && !haystacks) {
+      count.textContent = "searching";
+      await details.openAll();
+      haystacks ??= places.map(haystack); // or the next letter has made them meanwhile
+    }
+    return sorted(places.filter(matches));
   };
-  const restart = () => { first = 0; show(); };
+
+  let asked = 0;
+  const show = async () => {
+    const mine = ++asked;
+    const found = await chosen();
+    if (mine !== asked) return; // something else was chosen meanwhile
+    if (first >= found.length) first = 0;
+    const shown = found.slice(first, first + size);
+    await Promise.all(shown.map(lines.openAt));
+    if (mine !== asked) return;
+    table.tBodies[0].replaceChildren(...shown.map(rowOf));
+    const only = Object.entries(narrowed).map(([name, value]) => `, ${name} ${value}`).join("");
+    count.textContent = found.length === places.length
+      ? `${places.length} lines` : `${found.length} of ${places.length} lines${only}`;
+    pages.hidden = found.length <= size;
+    where.textContent = `${first + 1} to ${first + shown.length} of ${found.length}`;
+    earlier.disabled = first === 0;
+    later.disabled = first + shown.length === found.length;
+  };
+  const restart = () => { first = 0; return show(); };
   const turn = (by) => { first = Math.max(0, first + by); show(); };
   earlier.addEventListener("click", () => turn(-size));
   later.addEventListener("click", () => turn(size));
@@ -182,28 +220,34 @@
   for (const input of Object.values(inputs)) {
     input.addEventListener("input", () => { narrowed = {}; restart(); });
   }
+  byId("filters").addEventListener("focusin", () => lines.openAll(), { once: true });
   byId("filter-reset").addEventListener("click", () => { clear(); restart(); });
 
-  // `#check=spacing&attempt=2` shows these attempts; `#results` is a place on the page.
-  const follow = () => {
-    const asked = new URLSearchParams(location.hash.slice(1));
-    if (!location.hash.includes("=")) return;
+  // `#check=spacing&attempt=2` chooses these attempts; `#results` is a place on the page.
+  const chosenByAddress = () => {
+    if (!location.hash.includes("=")) return false;
+    const named = new URLSearchParams(location.hash.slice(1));
     clear();
-    for (const name of Object.keys(inputs)) inputs[name].value = asked.get(name) ?? "";
+    for (const name of Object.keys(inputs)) inputs[name].value = named.get(name) ?? "";
     for (const name of ["decision", "attempt"]) {
-      if (asked.has(name)) narrowed[name] = asked.get(name);
+      if (named.has(name)) narrowed[name] = named.get(name);
     }
+    return true;
+  };
+  window.addEventListener("hashchange", () => {
+    if (!chosenByAddress()) return;
     restart();
     byId("filters").scrollIntoView();
-  };
-  window.addEventListener("hashchange", follow);
+  });
   window.addEventListener("beforeprint", () => { size = PRINTED; restart(); });
   window.addEventListener("afterprint", () => { size = PAGE; restart(); });
 
-  byId("filters").hidden = false;
+  const led = chosenByAddress();
   await show();
-  follow();
+  others?.remove();
+  byId("filters").hidden = false;
+  if (led) byId("filters").scrollIntoView();
 })().finally(() => {
-  const table = document.getElementById("attempts-table");
-  if (table) table.hidden = false;
+  const others = document.getElementById("attempts-table")?.tBodies[1];
+  if (others) others.hidden = false;
 });

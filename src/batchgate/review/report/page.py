@@ -11,6 +11,7 @@ import base64
 import hashlib
 from importlib import resources
 
+from ...collector import collector_at_rest
 from .. import phrases, text
 from ..figures import Summary
 from ..record import RunRecord
@@ -41,7 +42,8 @@ def page(found: Findings) -> str:
         tag("title", f"{figures.campaign or 'Campaign'}: report of {figures.run or 'a run'}"),
         tag("style", Markup(style)),
     )
-    body = tag("body", _header(found), _main(found))
+    with collector_at_rest():
+        body = tag("body", _header(found), _main(found))
     document = tag("html", head, body, tag("script", Markup(script)), lang="en")
     return f"<!doctype html>\n{document}\n"
 

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from ..record import RunRecord
-from ..summary import number
+from ..stats import number
 from . import svg
 from .html import Markup, tag
 from .svg import Mark, Scale

@@ -173,15 +173,14 @@ def attempts(record: RunRecord) -> Content:
         _filters(found),
         tag("div", table.html_table(found), class_="scroll", tabindex=0),
         tag("nav", id="pages", hidden=True, aria_label="Pages of the table"),
-        tag("script", Markup(packing.packed(found)), id="attempts-data", type=_BYTES),
-        tag(
-            "script",
-            Markup(packing.packed_details(found)),
-            id="attempts-details",
-            type=_BYTES,
-            data_block=packing.BLOCK,
-        ),
+        _data("attempts-data", packing.packed(found), block=packing.LINES, lines=len(found)),
+        _data("attempts-details", packing.packed_details(found), block=packing.DETAILS),
     ]
+
+
+def _data(name: str, packed: str, *, block: int, lines: int | None = None) -> Markup:
+    """Return packed data for the page's script: blocks of so many lines, of so many altogether."""
+    return tag("script", Markup(packed), id=name, type=_BYTES, data_block=block, data_lines=lines)
 
 
 def _cut(room: lines.Room) -> str:

@@ -39,9 +39,11 @@ class Scale:
 
     def __call__(self, value: float) -> float:
         """Return the pixel of a value; values beyond the ends stay at the ends."""
-        value = min(max(value, self.low), self.high)
-        share = (self._at(value) - self._at(self.low)) / (self._at(self.high) - self._at(self.low))
-        return self.start + share * (self.end - self.start)
+        low, high = self.low, self.high
+        value = min(max(value, low), high)
+        if self.log:
+            low, high, value = math.log(low), math.log(high), math.log(value)
+        return self.start + (value - low) / (high - low) * (self.end - self.start)
 
     def ticks(self, count: int = 5) -> list[float]:
         """Return about `count` round values within the scale."""
@@ -61,9 +63,6 @@ class Scale:
         digits = math.floor(math.log10(largest)) - math.floor(math.log10(ticks[1] - ticks[0]))
         told = f"{tick:.{digits + 1}g}"
         return f"{tick:g}" if "e" in told and _PLAIN <= abs(tick) < 1 / _PLAIN else told
-
-    def _at(self, value: float) -> float:
-        return math.log(value) if self.log else value
 
 
 def round_step(step: float) -> float:

@@ -13,15 +13,8 @@ from .html import Markup, tag
 
 MAX_ROWS = 1000
 """Lines that the page holds as rows."""
-CELL = 160
-"""Longest text of a cell, in characters."""
-DETAIL = 4000
-"""Longest text of a detail."""
-ROOM = 1_000_000
-"""Characters that one text of every line may take together: 10,000 lines stay below 3 MB."""
-
-BLOCK = 500
-"""Lines whose details are packed together."""
+SHOWN_ROWS = 100
+"""Of these, those that are shown while the script starts: as many as it shows."""
 
 COLUMNS = ("Attempt", "Proposal", "Checks and reasons", "Verdict", "Decision", "Result")
 _GLYPHS = {"pass": "✓", "fail": "✗", "soft": "≈"}
@@ -66,7 +59,10 @@ def html_table(found: Sequence[Line]) -> Markup:
     return tag(
         "table",
         tag("thead", tag("tr", head)),
-        tag("tbody", [_row(line) for line in found[:MAX_ROWS]]),
+        tag("tbody", [_row(line) for line in found[:SHOWN_ROWS]]),
+        tag("tbody", [_row(line) for line in found[SHOWN_ROWS:MAX_ROWS]])
+        if len(found) > SHOWN_ROWS
+        else "",
         id="attempts-table",
     )
 
