@@ -148,12 +148,40 @@ def test_a_timeline_tells_what_happened_in_each_second_of_a_short_run(tmp_path: 
 
     assert found.length_s == 1
     assert [s.start_at for s in found.stretches] == [START_AT + second for second in range(8)]
-    assert [s.running for s in found.stretches] == [0, 0, 1, 2, 1, 2, 1, 0]
+    # Those that ran when a second began count in it, also where nothing happened in it.
+    assert [s.running for s in found.stretches] == [0, 0, 1, 2, 2, 2, 2, 1]
     assert [s.charged_node_h for s in found.stretches] == [0, 0, 0, 0, 0.25, 0, 0.5, 0]
     assert [s.counts for s in found.stretches] == [
         {}, {}, {"launched": 1}, {"launched": 1}, {"ended": 1}, {"launched": 1}, {"ended": 1},
         {"ended": 1},
     ]  # fmt: skip
+
+
+def test_a_timeline_for_people_tells_every_life_and_the_newest_failures(tmp_path: Path) -> None:
+    script = Script().begin()
+    for number in range(30):
+        script.add(FailureRecorded(kind="job", what="exit", message=f"number {number}."))
+    run = kept(script.entries, tmp_path / "run")
+
+    told = command("timeline", run).stdout
+    few = command("timeline", run, "--last", 2).stdout
+    none = command("timeline", run, "--last", 0).stdout
+
+    assert told.count("failure recorded") == 20
+    assert "10 failures and server events are left out" in told
+    assert "number 28." in few
+    assert "number 27." not in few
+    assert "failure recorded" not in none
+    assert all("run started" in one for one in (told, few, none))
+
+
+def test_jobs_run_on_through_a_stretch_without_events(tmp_path: Path) -> None:
+    script = Script().begin().add(DecisionOpened(decision=1), planned("a"))
+    script.add(ended("a", 0.25), after_s=4)
+
+    found = timeline(kept(script.entries, tmp_path / "run"))
+
+    assert [s.running for s in found.stretches] == [0, 0, 1, 1, 1, 1, 1]
 
 
 def test_a_timeline_tells_what_began_broke_and_stopped(tmp_path: Path) -> None:

@@ -13,9 +13,8 @@ from batchgate.events import (
     SegmentClosed,
 )
 from batchgate.job import End, JobState
-from batchgate.review.occupancy import Occupancy
+from batchgate.review.occupancy import Bar, Occupancy
 from batchgate.review.record import RunRecord
-from batchgate.review.rows import JobRow
 from tests.synthetic_run import START_AT, Script, chosen, night, opened
 
 
@@ -52,7 +51,7 @@ def job(script: Script, start: float, end: float | None) -> None:
 
 def occupancy(
     *jobs: tuple[float, float | None], slots: int = 2, until: float = 100
-) -> Occupancy[JobRow]:
+) -> Occupancy[Bar]:
     script = Script().begin(slots=slots)
     for start, end in jobs:
         job(script, start, end)
@@ -60,12 +59,12 @@ def occupancy(
     return Occupancy.of(RunRecord.of(script.entries))
 
 
-def lanes(found: Occupancy[JobRow]) -> list[list[str]]:
+def lanes(found: Occupancy[Bar]) -> list[list[str]]:
     return [[bar.job.job for bar in lane] for lane in found.lanes]
 
 
-def gaps(found: Occupancy[JobRow]) -> list[tuple[int, float, float]]:
-    return [(gap.lane, gap.start_at - START_AT, gap.end_at - START_AT) for gap in found.gaps]
+def gaps(found: Occupancy[Bar]) -> list[tuple[int, float, float]]:
+    return [(gap.lane, gap.start_at - START_AT, gap.end_at - START_AT) for gap in found.longest(99)]
 
 
 def test_jobs_at_once_lie_on_different_lanes() -> None:

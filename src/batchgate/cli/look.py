@@ -115,9 +115,12 @@ def _verdict(check: CheckJudged) -> str:
 
 @click.command()
 @run_argument
+@click.option(
+    "--last", default=20, show_default=True, help="Failures and server events told one by one."
+)
 @json_option
 @exits.reported
-def timeline(run: Path, *, as_json: bool) -> None:
+def timeline(run: Path, *, last: int, as_json: bool) -> None:
     """Tell RUN along its time: what happened in each stretch, what broke, what stopped it."""
     found = timeline_of(run)
     if as_json:
@@ -125,9 +128,16 @@ def timeline(run: Path, *, as_json: bool) -> None:
         return
     console = Console()
     console.print(_stretches(found))
+    frequent = [one for one in found.milestones if not one.of_a_life]
+    left_out = frequent[:-last] if last > 0 else frequent
+    if left_out:
+        told = f"{len(left_out)} failures and server events are left out; --last tells more"
+        console.print(told)
+    hidden = {id(one) for one in left_out}
     for one in found.milestones:
-        line = f"{text.instant(one.at)} {text.plain_word(one.what)}: {one.told}"
-        console.print(_text(text.clipped(line, REASON)))
+        if id(one) not in hidden:
+            line = f"{text.instant(one.at)} {text.plain_word(one.what)}: {one.told}"
+            console.print(_text(text.clipped(line, REASON)))
 
 
 def _stretches(found: Timeline) -> Table:

@@ -10,7 +10,7 @@ import click
 from rich.console import Console
 
 from ..ledger import check_run
-from ..review import rendered, summarise, write_report
+from ..review import rendered, summarise
 from . import exits
 from .runs import run_argument, run_folder, working
 
@@ -40,6 +40,8 @@ def summary(run: Path, *, as_json: bool) -> None:
 @exits.reported
 def report(run: Path, *, output: Path | None) -> None:
     """Write RUN's report: one HTML file that needs no network."""
+    from ..review.report import write_report  # the page's many parts take a while to import
+
     with working(run_folder(run), "writing the report"):
         path = write_report(run, output)
     click.echo(path)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from ..campaign import CampaignSpec, Space
 from .database import Database
 from .figures import Best, IdleGap, NodeHours, Rank, Saved, SlotUse, VerifierCount
-from .occupancy import Bar, Held, Occupancy
+from .occupancy import Held, Occupancy
 from .rows import fingerprint_of
 
 GAPS = 5
@@ -24,12 +24,13 @@ def best(run: Database, spec: CampaignSpec) -> Best | None:
     pick, direction = ("min", "ASC") if minimise else ("max", "DESC")
     run.make(
         "feasible",
-        'SELECT *, ("values" ->> $objective)::DOUBLE AS value FROM job WHERE feasible',
+        'SELECT job, source, settled_at, judged_seq, ("values" ->> $objective)::DOUBLE AS value '
+        "FROM job WHERE feasible",
         objective=_pointer(objective),
     )
     found = run.rows(
-        'SELECT job, decision, source, candidate, "values", value FROM feasible '
-        f"ORDER BY value {direction}, judged_seq LIMIT 1"
+        'SELECT job, decision, job.source, candidate, "values", value '
+        f"FROM feasible JOIN job USING (job, judged_seq) ORDER BY value {direction}, judged_seq LIMIT 1"
     )
     if not found:
         return None
@@ -62,9 +63,8 @@ def _pointer(name: str) -> str:
 def slots(run: Database) -> SlotUse:
     """Tell how busy the slots were."""
     lives = [Held(*row) for row in run.rows(_LIVES)]
-    bars: Iterator[Bar[str]] = map(Bar._make, run.rows(_BARS))
-    use = Occupancy.laid(bars, lives)
-    gaps = (IdleGap(gap.lane + 1, gap.start_at, gap.length_s) for gap in use.gaps[:GAPS])
+    use = Occupancy.laid(run.rows(_BARS), lives)
+    gaps = (IdleGap(gap.lane + 1, gap.start_at, gap.length_s) for gap in use.longest(GAPS))
     most = max((life.slots for life in lives), default=0)
     return SlotUse(most, use.held_s, use.busy_s, use.busy_share, tuple(gaps))
 
@@ -73,7 +73,7 @@ _LIVES = "SELECT number, started_at, ended_at, slots FROM life ORDER BY number"
 _BARS = """
 SELECT
     if(settled_at IS NULL, planned_at, started_at),
-    if(settled_at IS NULL, (SELECT max("at") / 1e9 FROM event), greatest(started_at, ended_at)), job
+    if(settled_at IS NULL, (SELECT max("at") / 1e9 FROM event), greatest(started_at, ended_at)), NULL
 FROM job WHERE settled_at IS NULL OR started_at > 0 ORDER BY 1, 2
 """
 
@@ -167,14 +167,7 @@ WITH
         SELECT *, json_extract(proposal, '/candidates')::JSON[] AS candidates
         FROM judged WHERE json_type(proposal, '/candidates') = 'ARRAY'
     ),
-    placed AS (SELECT *, unnest(generate_series(1, len(candidates))) AS place FROM listed),
-    chosen AS (
-        SELECT decision, one ->> 'fingerprint' AS fingerprint, one -> 'candidate' AS candidate
-        FROM (
-            SELECT decision, unnest(candidates::JSON[]) AS one
-            FROM event WHERE type = 'decision_made'
-        )
-    )
+    placed AS (SELECT *, unnest(generate_series(1, len(candidates))) AS place FROM listed)
 SELECT
     "check", seq, passed, refused, observables[place] AS measured,
     candidates[place]::VARCHAR AS candidate, any_value(chosen.fingerprint) AS fingerprint

@@ -10,28 +10,29 @@ import math
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from heapq import heappop, heappush
+from heapq import heappop, heappush, nsmallest
 from operator import itemgetter
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from .record import RunRecord
 from .rows import JobRow
 
-_J = TypeVar("_J")
+_B = TypeVar("_B", bound=tuple[float, float, Any])
+"""A bar: its start, its end, and what it stands for."""
 
 
-class Bar(NamedTuple, Generic[_J]):
+class Bar(NamedTuple):
     """A job on a lane.
 
     Attributes:
         start_at: Its start, by its host's clock; by the ledger's when it has not ended.
         end_at: Its end, likewise; the newest event for a job that still runs.
-        job: The job, for one who wants to know.
+        job: The job.
     """
 
     start_at: float
     end_at: float
-    job: _J
+    job: JobRow
 
 
 class Held(NamedTuple):
@@ -72,41 +73,40 @@ class Gap(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Occupancy(Generic[_J]):
+class Occupancy(Generic[_B]):
     """The slots of a run over time. Make it with `Occupancy.of` or `Occupancy.laid`.
 
     Attributes:
         lanes: Bars of each slot, in order of time.
-        gaps: Idle time, longest first.
+        gaps: Idle time, lane by lane in each life.
         held_s: Slot-seconds that the runner held, over all lives.
         busy_s: Of these, those in which a job ran.
     """
 
-    lanes: tuple[tuple[Bar[_J], ...], ...]
+    lanes: tuple[tuple[_B, ...], ...]
     gaps: tuple[Gap, ...]
     held_s: float
     busy_s: float
 
     @staticmethod
-    def of(record: RunRecord) -> Occupancy[JobRow]:
+    def of(record: RunRecord) -> Occupancy[Bar]:
         """Lay a run's jobs on lanes."""
         lives = [Held(one.number, one.started_at, one.ended_at, one.slots) for one in record.lives]
         return Occupancy.laid(_bars(record), lives)
 
     @classmethod
-    def laid(cls, bars: Iterable[Bar[_J]], lives: Sequence[Held]) -> Occupancy[_J]:
+    def laid(cls, bars: Iterable[_B], lives: Sequence[Held]) -> Occupancy[_B]:
         """Lay bars on as many lanes as the lives had slots."""
         slots = max((life.slots for life in lives), default=0)
         lanes = tuple(tuple(lane) for lane in _lanes(bars, slots))
-        gaps = [gap for life in lives for gap in _gaps(lanes, life)]
+        gaps = tuple(gap for life in lives for gap in _gaps(lanes, life))
         held_s = math.fsum((life.ended_at - life.started_at) * life.slots for life in lives)
         idle_s = math.fsum(end_at - start_at for _, _, start_at, end_at in gaps)
-        return cls(
-            lanes=lanes,
-            gaps=tuple(sorted(gaps, key=_longest_first)),
-            held_s=held_s,
-            busy_s=held_s - idle_s,
-        )
+        return cls(lanes=lanes, gaps=gaps, held_s=held_s, busy_s=held_s - idle_s)
+
+    def longest(self, count: int) -> list[Gap]:
+        """Return the longest gaps, the longest first; the earlier one of equal ones."""
+        return nsmallest(count, self.gaps, key=_longest_first)
 
     @property
     def busy_share(self) -> float | None:
@@ -119,7 +119,7 @@ def _longest_first(gap: Gap) -> tuple[float, float, int]:
     return start_at - end_at, start_at, lane
 
 
-def _bars(record: RunRecord) -> Iterator[Bar[JobRow]]:
+def _bars(record: RunRecord) -> Iterator[Bar]:
     for job in record.jobs:
         if job.settled_at is None:
             yield Bar(job.planned_at, record.state.updated_at, job)
@@ -127,8 +127,8 @@ def _bars(record: RunRecord) -> Iterator[Bar[JobRow]]:
             yield Bar(job.started_at, max(job.ended_at, job.started_at), job)
 
 
-def _lanes(bars: Iterable[Bar[_J]], slots: int) -> list[list[Bar[_J]]]:
-    lanes: list[list[Bar[_J]]] = [[] for _ in range(slots)]
+def _lanes(bars: Iterable[_B], slots: int) -> list[list[_B]]:
+    lanes: list[list[_B]] = [[] for _ in range(slots)]
     free = list(range(slots))  # two heaps: lanes that are free, and those that will be
     taken: list[tuple[float, int]] = []
     for bar in sorted(bars, key=itemgetter(0, 1)):
@@ -144,7 +144,7 @@ def _lanes(bars: Iterable[Bar[_J]], slots: int) -> list[list[Bar[_J]]]:
     return lanes
 
 
-def _gaps(lanes: Sequence[Sequence[Bar[Any]]], life: Held) -> Iterator[Gap]:
+def _gaps(lanes: Sequence[Sequence[tuple[float, float, Any]]], life: Held) -> Iterator[Gap]:
     for number, lane in enumerate(lanes[: life.slots]):
         at = life.started_at
         for place in range(bisect_right(lane, at, key=itemgetter(1)), len(lane)):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from ..campaign import CampaignSpec
 from ..collector import collector_at_rest
 from . import gate_tallies, job_tallies
 from .database import Database
@@ -37,10 +39,13 @@ def summarise(run_dir: str | Path) -> Summary:
 def _summary(run: Database, run_dir: str | Path) -> Summary:
     spec = recorded_spec(run, run_dir)
     ending = _ending(run)
-    reasks, transitions = gate_tallies.reasks(run)
-    slots = job_tallies.slots(run)
     node_h = job_tallies.node_hours(run, spec.stop.node_h if spec else 0.0)
-    verifiers = tuple(job_tallies.verifiers(run, spec.space)) if spec else ()
+    with ThreadPoolExecutor(1) as beside:  # while this thread lays jobs on lanes
+        counted = beside.submit(_verifiers, run, spec)
+        slots = job_tallies.slots(run)
+        reasks, transitions = gate_tallies.reasks(run)
+        checks = gate_tallies.checks(run)
+        verifiers = counted.result()
     input_tokens, output_tokens = run.row(
         "SELECT coalesce(sum(input_tokens), 0)::BIGINT, coalesce(sum(output_tokens), 0)::BIGINT "
         "FROM attempt"
@@ -59,7 +64,7 @@ def _summary(run: Database, run_dir: str | Path) -> Summary:
         attempts=_counts(run, "outcome", "attempt"),
         input_tokens=input_tokens,
         output_tokens=output_tokens,
-        checks=gate_tallies.checks(run),
+        checks=checks,
         asks=tuple(gate_tallies.asks(run)),
         reasks=reasks,
         transitions=transitions,
@@ -73,6 +78,10 @@ def _summary(run: Database, run_dir: str | Path) -> Summary:
         failures=_counts(run, "kind || ': ' || what", "event WHERE type = 'failure_recorded'"),
         warnings=tuple(_warnings(ending, verifiers, reasks, slots)),
     )
+
+
+def _verifiers(run: Database, spec: CampaignSpec | None) -> tuple[VerifierCount, ...]:
+    return tuple(job_tallies.verifiers(run, spec.space)) if spec else ()
 
 
 _RUN = """

@@ -47,6 +47,11 @@ class Milestone:
     what: str
     told: str
 
+    @property
+    def of_a_life(self) -> bool:
+        """Whether it is a runner's own beginning or end, of which a run has few."""
+        return self.what.startswith(("segment_", "run_"))
+
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
@@ -127,7 +132,7 @@ WHERE word IS NOT NULL GROUP BY ALL ORDER BY min(seq)
 _FIGURES = """
 SELECT
     floor(after_s / $length_s)::BIGINT AS place, coalesce(fsum(charged_node_h), 0),
-    max(running)::BIGINT
+    max(running)::BIGINT, arg_max(running, seq)::BIGINT
 FROM moment GROUP BY place ORDER BY place
 """
 
@@ -144,9 +149,12 @@ def _stretches(run: Database, start_at: float, length_s: float) -> Iterator[Stre
     for place, word, count in run.rows(_COUNTS, length_s=length_s):
         counts[place][word] = count
     figures = {place: rest for place, *rest in run.rows(_FIGURES, length_s=length_s)}
+    before = 0  # jobs that run when a stretch begins
     for place in range(max(figures) + 1):
-        charged_node_h, running = figures.get(place, (0.0, 0))
+        charged_node_h, most, after = figures.get(place, (0.0, 0, before))
+        running = max(before, most)
         yield Stretch(start_at + place * length_s, counts[place], charged_node_h, running)
+        before = after
 
 
 def _milestones(run: Database) -> Iterator[Milestone]:

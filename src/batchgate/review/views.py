@@ -6,6 +6,7 @@ They say of each what the rows of a `RunRecord` say (`batchgate.review.rows`), f
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from ..campaign import CampaignSpec
@@ -101,15 +102,18 @@ SELECT *,
 FROM row
 """
 
+_CHOSEN = """
+SELECT
+    decision, one ->> 'fingerprint' AS fingerprint, one -> 'candidate' AS candidate,
+    (one ->> 'audit_probability')::DOUBLE AS audit_probability
+FROM (
+    SELECT decision, unnest(candidates::JSON[]) AS one FROM event WHERE type = 'decision_made'
+)
+"""
+
 _JOB = """
 WITH
-    audit AS (
-        SELECT decision, chosen ->> 'fingerprint' AS fingerprint
-        FROM (
-            SELECT decision, unnest(candidates::JSON[]) AS chosen
-            FROM event WHERE type = 'decision_made'
-        ) WHERE (chosen ->> 'audit_probability')::DOUBLE > 0
-    ),
+    audit AS (SELECT decision, fingerprint FROM chosen WHERE audit_probability > 0),
     row AS (
         SELECT
             job, plan.seq, plan."at" / 1e9 AS planned_at, plan.decision, plan.fingerprint,
@@ -156,12 +160,15 @@ JOIN event AS last ON last.seq = opened.newest
 
 
 def make_tables(run: Database) -> None:
-    """Make the tables `waiting`, `decision`, `attempt`, `job` and `life`."""
+    """Make the tables `waiting`, `decision`, `attempt`, `chosen`, `job` and `life`."""
     run.make("waiting", _WAITING)
     run.make("decision", _DECISION)
-    run.make("attempt", _ATTEMPT)
-    run.make("job", _JOB)
-    run.make("life", _LIFE)
+    with ThreadPoolExecutor(1) as beside:
+        attempts = beside.submit(run.make, "attempt", _ATTEMPT)
+        run.make("chosen", _CHOSEN)
+        run.make("job", _JOB)
+        run.make("life", _LIFE)
+        attempts.result()
 
 
 def recorded_spec(run: Database, run_dir: str | Path) -> CampaignSpec | None:

@@ -33,7 +33,7 @@ _Row = tuple[float, float, str, list[Mark]]
 """Upper edge, height, label and marks of a lane."""
 
 
-def lanes(record: RunRecord, use: Occupancy[JobRow]) -> Markup | None:
+def lanes(record: RunRecord, use: Occupancy[Bar]) -> Markup | None:
     """Draw who was busy when: the model, the verifiers, and every slot.
 
     Returns:
@@ -93,7 +93,7 @@ def _life(life: LifeRow, place: _Place, bottom: float) -> Markup:
     )
 
 
-def _rows(record: RunRecord, use: Occupancy[JobRow], place: _Place) -> Iterator[_Row]:
+def _rows(record: RunRecord, use: Occupancy[Bar], place: _Place) -> Iterator[_Row]:
     """Yield the lanes from top to bottom; labels of thin ones are thinned out."""
     y = _TOP + 5
     for label, spans in (("model", _asking(record)), ("verifiers", _verifying(record))):
@@ -107,7 +107,7 @@ def _rows(record: RunRecord, use: Occupancy[JobRow], place: _Place) -> Iterator[
         y += height + 3
 
 
-def _lane_marks(lane: Sequence[Bar[JobRow]], place: _Place, y: float, height: float) -> list[Mark]:
+def _lane_marks(lane: Sequence[Bar], place: _Place, y: float, height: float) -> list[Mark]:
     if len(lane) <= DENSE:
         return [_bar_mark(bar, place, y, height) for bar in lane]
     spans: defaultdict[str, list[tuple[float, float]]] = defaultdict(list)
@@ -157,7 +157,7 @@ def _busy_marks(
     ]
 
 
-def _bar_mark(bar: Bar[JobRow], place: _Place, y: float, height: float) -> Mark:
+def _bar_mark(bar: Bar, place: _Place, y: float, height: float) -> Mark:
     job = bar.job
     start, end = place(bar.start_at), place(bar.end_at)
     outcome = text.plain_word(job.outcome)
