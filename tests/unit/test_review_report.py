@@ -373,11 +373,24 @@ def test_a_crowded_lane_is_drawn_as_what_it_was_busy_with() -> None:
     fates = [End.EXIT if n % 50 == 0 else (1.0, True) for n in range(5 * DENSE)]
     found = results(*fates, slots=1)
 
-    chart = lanes(found, Occupancy.of(found))
+    area = {
+        name: sum(map(area_of, bars_of(lanes(found, Occupancy.of(found)), name)))
+        for name in ("model", "bad")
+    }
 
-    # One of the paths is the legend's.
-    assert len(drawn(chart, "model")) - 1 < DENSE
-    assert titles(chart, "bad") == ["bad"] * (len(drawn(chart, "bad")) - 1)
+    # Each column's parts are as high as their shares of its time: one job in 50 failed.
+    assert area["bad"] / (area["bad"] + area["model"]) == pytest.approx(1 / 50, rel=0.05)
+
+
+def bars_of(chart: Markup | None, class_: str) -> list[str]:
+    """Return the boxes of a class, those of the legend left out."""
+    *paths, _ = (path.get("d") or "" for path in drawn(chart, class_))
+    return re.findall(r"M[^M]+", "".join(paths))
+
+
+def area_of(box: str) -> float:
+    width, height = re.fullmatch(r"M[-\d.]+ [-\d.]+h([\d.]+)v([\d.]+)h[-\d.]+z", box).groups()  # type: ignore[union-attr]
+    return float(width) * float(height)
 
 
 def test_rivals_start_at_their_first_feasible_result_and_go_on_to_their_last_hour() -> None:

@@ -19,6 +19,14 @@ MAX_LANES = 48
 DENSE = 400
 """Jobs on a lane up to which each has a bar of its own; two pixels are the least that is seen."""
 
+COLUMN = 4
+"""Width of the columns of a lane with more jobs, in pixels."""
+
+_STACKED = ("model", "surrogate", "running", "other", "bad")
+"""Kinds of jobs in such a column, from its foot."""
+_LEAST = 0.05
+"""Least height of a part that is drawn, in pixels: below that nothing is seen."""
+
 _LEFT, _RIGHT = 84.0, svg.WIDTH - 12
 _TOP = 34.0
 _ROOMY = 16
@@ -53,7 +61,7 @@ def lanes(record: RunRecord, use: Occupancy[Bar]) -> Markup | None:
     bottom = rows[-1][0] + rows[-1][1] + 4
     return svg.chart(
         bottom + 44,
-        f"Jobs on {len(use.lanes)} slots over time; what is not covered is idle",
+        _title(use),
         [_life(life, place, bottom) for life in record.lives],
         [
             svg.words(_LEFT - 6, y + height / 2 + 4, label, class_="tick", anchor="end")
@@ -78,6 +86,12 @@ def lanes(record: RunRecord, use: Occupancy[Bar]) -> Markup | None:
             ("none", svg.swatch, "no runner"),
         ),
     )
+
+
+def _title(use: Occupancy[Bar]) -> str:
+    told = f"Jobs on {len(use.lanes)} slots over time; what is not covered is idle"
+    crowded = any(len(lane) > DENSE for lane in use.lanes[:MAX_LANES])
+    return f"{told}; in crowded lanes heights are shares of time" if crowded else told
 
 
 def _life(life: LifeRow, place: _Place, bottom: float) -> Markup:
@@ -110,14 +124,27 @@ def _rows(record: RunRecord, use: Occupancy[Bar], place: _Place) -> Iterator[_Ro
 def _lane_marks(lane: Sequence[Bar], place: _Place, y: float, height: float) -> list[Mark]:
     if len(lane) <= DENSE:
         return [_bar_mark(bar, place, y, height) for bar in lane]
-    spans: defaultdict[str, list[tuple[float, float]]] = defaultdict(list)
+    return list(_share_marks(lane, place, y, height))
+
+
+def _share_marks(lane: Iterable[Bar], place: _Place, y: float, height: float) -> Iterator[Mark]:
+    """Draw columns of a crowded lane, each as high as the share of its time for every kind of job.
+
+    Bars of a pixel's width would hide what is frequent under what is rare and drawn last.
+    """
+    columns: defaultdict[int, defaultdict[str, float]] = defaultdict(lambda: defaultdict(float))
     for bar in lane:
-        spans[_bar_class(bar.job)].append((bar.start_at, bar.end_at))
-    return [
-        mark
-        for class_, found in sorted(spans.items(), key=lambda item: -len(item[1]))
-        for mark in _busy_marks(found, place, y, height=height, class_=class_)
-    ]
+        start, end, class_ = place(bar.start_at), place(bar.end_at), _bar_class(bar.job)
+        for column in range(int(start // COLUMN), int(end // COLUMN) + 1):
+            left = column * COLUMN
+            columns[column][class_] += min(end, left + COLUMN) - max(start, left)
+    for column, shares in columns.items():
+        bottom = y + height
+        for class_ in _STACKED:
+            part = height * shares[class_] / COLUMN
+            if part >= _LEAST:
+                bottom -= part
+                yield Mark(class_, svg.box(column * COLUMN, bottom, COLUMN, part), class_)
 
 
 def _asking(record: RunRecord) -> Iterator[tuple[float, float]]:
@@ -140,9 +167,6 @@ def _busy_marks(
     spans: Iterable[tuple[float, float]],
     place: _Place,
     y: float,
-    *,
-    height: float = 14,
-    class_: str = "busy",
 ) -> list[Mark]:
     """Draw the union of time spans, in pixels: what touches is one."""
     merged: list[tuple[float, float]] = []
@@ -152,8 +176,7 @@ def _busy_marks(
         else:
             merged.append((start, end))
     return [
-        Mark(class_, svg.box(start, y, max(end - start, 0.7), height), class_)
-        for start, end in merged
+        Mark("busy", svg.box(start, y, max(end - start, 0.7), 14), "busy") for start, end in merged
     ]
 
 
