@@ -40,8 +40,8 @@ class Database:
 
     Its columns are named as the fields of the events are, with `seq`, the place in the run, `at`,
     nanoseconds since the epoch, and `type` always among them. A column is NULL for events
-    without such a field; a field that an older version did not write has its default. Fields that are neither words, numbers, truths nor lists of words are
-    JSON as it stands in the ledger.
+    without such a field; a field that an older version did not write has its default. Fields that
+    are neither words, numbers, truths nor lists of words are JSON as it stands in the ledger.
     """
 
     def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
@@ -262,11 +262,8 @@ def _default(name: str) -> str:
     for event in EVENTS:
         field = event.model_fields.get(name)
         if field and not field.is_required() and field.default is not None:
-            kind, value = (
-                event.model_fields["type"].default,
-                _literal(field.default, schema()[name]),
-            )
-            cases.append(f"WHEN '{kind}' THEN {value}")
+            kind = event.model_fields["type"].default
+            cases.append(f"WHEN '{kind}' THEN {_literal(field.default, schema()[name])}")
     return f"CASE type {' '.join(cases)} END" if cases else ""
 
 
