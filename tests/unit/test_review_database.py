@@ -19,8 +19,8 @@ from batchgate.events import (
     RunResumed,
     SegmentClosed,
 )
-from batchgate.ledger import read
-from batchgate.review.database import Database, schema, segments_of
+from batchgate.ledger import read, segments_of
+from batchgate.review.database import Database, schema
 from tests.synthetic_run import Script, kept, night, opened
 
 ONE: dict[str, Any] = {"decision": 1, "attempt": 1}

@@ -7,6 +7,7 @@ from importlib import import_module
 import click
 
 from .. import __version__
+from ..collector import collector_at_rest
 
 _COMMANDS = {
     "check": "campaigns",
@@ -43,7 +44,8 @@ class Commands(click.Group):
         """Return a command; `None` when there is none of that name."""
         if cmd_name not in _COMMANDS:
             return None
-        module = import_module(f".{_COMMANDS[cmd_name]}", __package__)
+        with collector_at_rest():
+            module = import_module(f".{_COMMANDS[cmd_name]}", __package__)
         command: click.Command = getattr(module, cmd_name.replace("-", "_"))
         return command
 

@@ -133,11 +133,10 @@ def timeline(run: Path, *, last: int, as_json: bool) -> None:
     if left_out:
         told = f"{len(left_out)} failures and server events are left out; --last tells more"
         console.print(told)
-    hidden = {id(one) for one in left_out}
-    for one in found.milestones:
-        if id(one) not in hidden:
-            line = f"{text.instant(one.at)} {text.plain_word(one.what)}: {one.told}"
-            console.print(_text(text.clipped(line, REASON)))
+    of_lives = [one for one in found.milestones if one.of_a_life]
+    for one in sorted([*of_lives, *frequent[len(left_out) :]], key=lambda one: one.at):
+        line = f"{text.instant(one.at)} {text.plain_word(one.what)}: {one.told}"
+        console.print(_text(text.clipped(line, REASON)))
 
 
 def _stretches(found: Timeline) -> Table:

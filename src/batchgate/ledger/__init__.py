@@ -7,7 +7,17 @@ cannot be trusted (https://www.sqlite.org/faq.html#q5).
 """
 
 from .check import Finding, check_run
-from .reader import Reader, read
+from .reader import Reader, folder_of, read, segments_of
 from .writer import Appended, Ledger, slurm_facts
 
-__all__ = ["Appended", "Finding", "Ledger", "Reader", "check_run", "read", "slurm_facts"]
+__all__ = [
+    "Appended",
+    "Finding",
+    "Ledger",
+    "Reader",
+    "check_run",
+    "folder_of",
+    "read",
+    "segments_of",
+    "slurm_facts",
+]

@@ -34,6 +34,31 @@ def segment_numbers(folder: Path) -> list[int]:
     return sorted(int(name[1]) for name in names if name)
 
 
+def folder_of(run_dir: str | Path) -> Path:
+    """Return the folder of a run's ledger.
+
+    Raises:
+        LedgerError: The directory holds no run.
+    """
+    folder = Path(run_dir) / "ledger"
+    if not folder.is_dir():
+        raise LedgerError(f"{run_dir} holds no run: there is no folder {folder}")
+    return folder
+
+
+def segments_of(run_dir: str | Path) -> list[Path]:
+    """Return the files of a run's ledger, oldest first.
+
+    Raises:
+        LedgerError: There is no ledger, or it cannot be read.
+    """
+    folder = folder_of(run_dir)
+    try:
+        return [folder / segment_name(number) for number in segment_numbers(folder)]
+    except OSError as exc:
+        raise LedgerError(f"the ledger in {folder} cannot be read: {exc}") from exc
+
+
 class Reader:
     """Reads a ledger from its start and goes on where it stopped.
 

@@ -116,11 +116,8 @@ async def decide_against(run_dir: str | Path, campaign: Campaign) -> Against:
         LedgerCorruptError: The ledger was damaged; the error says where.
         LedgerError: There is no ledger, or nothing was started in it.
     """
-    folder = Path(run_dir) / "ledger"
-    if not folder.is_dir():
-        raise LedgerError(f"{run_dir} holds no run: there is no folder {folder}")
     order = _Order()
-    record = RunRecord.of(order.watch(ledger.read(folder)))
+    record = RunRecord.of(order.watch(ledger.read(ledger.folder_of(run_dir))))
     if record.spec is None:
         raise LedgerError(f"{run_dir} was never started, so there is nothing to decide again")
     _require_comparable(record.spec, campaign.spec)

@@ -9,7 +9,6 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from ..errors import LedgerError
 from ..events import (
     AttemptStarted,
     CandidateHeld,
@@ -35,7 +34,7 @@ from ..events import (
     SegmentOpened,
     SurrogateAsked,
 )
-from ..ledger import Reader
+from ..ledger import Reader, folder_of
 from ..state import State
 from . import loop
 from .desk import Counts, Desk
@@ -95,12 +94,8 @@ async def replay(run_dir: str | Path, *, campaign: str | Path | None = None) -> 
         LedgerCorruptError: The ledger was damaged; the error says where.
         LedgerError: There is no ledger.
     """
-    run_dir = Path(run_dir)
-    folder = run_dir / "ledger"
-    if not folder.is_dir():
-        raise LedgerError(f"{run_dir} holds no run: there is no folder {folder}")
+    run_dir, reader = Path(run_dir), Reader(folder_of(run_dir))
     player = _Player(run_dir, Path(campaign).resolve() if campaign is not None else None)
-    reader = Reader(folder)
     for entry in reader:
         if not await player.take(entry, reader.where):
             break

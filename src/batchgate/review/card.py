@@ -20,7 +20,6 @@ from typing import Any, Literal
 
 from .. import ledger
 from ..campaign import CampaignSpec
-from ..errors import LedgerError
 from ..events import CheckJudged, Chosen, Entry, RunResumed, RunStarted
 from .estimate import Seen, Share
 from .record import RunRecord
@@ -123,10 +122,7 @@ def report_card(run_dir: str | Path) -> ReportCard:
         LedgerError: There is no ledger.
         LedgerCorruptError: The ledger was damaged; the error says where.
     """
-    folder = Path(run_dir) / "ledger"
-    if not folder.is_dir():
-        raise LedgerError(f"{run_dir} holds no run: there is no folder {folder}")
-    return card_of(ledger.read(folder))
+    return card_of(ledger.read(ledger.folder_of(run_dir)))
 
 
 def card_of(entries: Iterable[Entry]) -> ReportCard:

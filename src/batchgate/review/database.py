@@ -24,7 +24,7 @@ import duckdb
 
 from ..errors import LedgerCorruptError, LedgerError
 from ..events import EVENTS, FORMAT
-from ..ledger.reader import segment_name, segment_numbers
+from ..ledger import segments_of
 
 if TYPE_CHECKING:
     import pyarrow
@@ -64,12 +64,12 @@ class Database:
             LedgerError: There is no ledger, it cannot be read, or lines are missing.
             LedgerCorruptError: A line is no event.
         """
-        folder, segments = Path(run_dir) / "ledger", segments_of(run_dir)
+        segments = segments_of(run_dir)
         wanted = {"seq": "BIGINT", "at": "BIGINT", "type": _KIND, "format": "BIGINT"}
         wanted |= {name: schema()[name] for name in columns}
         with duckdb.connect(config=_config()) as connection:
             _load(connection, segments, wanted)
-            _prove_whole(connection, folder)
+            _prove_whole(connection, run_dir)
             _fill(connection, columns)
             yield cls(connection)
 
@@ -105,21 +105,6 @@ def _countable() -> Iterator[None]:
     except duckdb.Error as exc:
         told = str(exc).partition("\n")[0]
         raise LedgerError(f"the ledger holds what cannot be counted: {told}") from exc
-
-
-def segments_of(run_dir: str | Path) -> list[Path]:
-    """Return the files of a run's ledger, oldest first.
-
-    Raises:
-        LedgerError: There is no ledger, or it cannot be read.
-    """
-    folder = Path(run_dir) / "ledger"
-    if not folder.is_dir():
-        raise LedgerError(f"{run_dir} holds no run: there is no folder {folder}")
-    try:
-        return [folder / segment_name(number) for number in segment_numbers(folder)]
-    except OSError as exc:
-        raise LedgerError(f"the ledger in {folder} cannot be read: {exc}") from exc
 
 
 @functools.cache
@@ -237,12 +222,12 @@ def _prove_json(mended: Iterable[Path], segments: Iterable[Path]) -> None:
                     raise LedgerCorruptError("the line is no event", str(path), number)
 
 
-def _prove_whole(connection: duckdb.DuckDBPyConnection, folder: Path) -> None:
+def _prove_whole(connection: duckdb.DuckDBPyConnection, run_dir: str | Path) -> None:
     found = connection.execute("SELECT count(*), count(seq), max(seq) + 1 FROM event").fetchone()
     lines, told, due = found or (0, 0, 0)
     if told != lines or lines not in {0, due}:
         raise LedgerError(
-            f"{folder}: {lines} lines are there where {due} are due; `batchgate verify` says where"
+            f"{run_dir}: {lines} lines are there where {due} are due; `batchgate verify` says where"
         )
 
 

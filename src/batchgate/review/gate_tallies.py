@@ -96,15 +96,23 @@ def asks(run: Database) -> Iterator[AskCount]:
         yield AskCount(attempt, asked, accepted, *wilson(accepted, asked))
 
 
+# Proposals whose text tells what is to know of them, alike or beside the point, are left out.
 _REASKED = """
-SELECT rejected_by, then_outcome, then_rejected_by, proposal, then_proposal
-FROM (
-    SELECT *,
-        lead(outcome) OVER decision AS then_outcome,
-        lead(rejected_by) OVER decision AS then_rejected_by,
-        lead(proposal) OVER decision AS then_proposal
-    FROM attempt WINDOW decision AS (PARTITION BY decision ORDER BY attempt)
-) WHERE outcome = 'rejected' AND then_outcome IS NOT NULL
+WITH
+    row AS (
+        SELECT
+            outcome, rejected_by, proposal, lead(outcome) OVER decision AS then_outcome,
+            lead(rejected_by) OVER decision AS then_rejected_by, lead(proposal) OVER decision AS again
+        FROM attempt WINDOW decision AS (PARTITION BY decision ORDER BY attempt)
+    ),
+    reasked AS (
+        SELECT *, then_outcome <> 'rejected' OR proposal IS NOT DISTINCT FROM again AS known
+        FROM row WHERE outcome = 'rejected' AND then_outcome IS NOT NULL
+    )
+SELECT
+    rejected_by, then_outcome, then_rejected_by,
+    if(known, NULL, proposal), if(known, NULL, again), count(*)
+FROM reasked GROUP BY ALL
 """
 
 
@@ -112,11 +120,11 @@ def reasks(run: Database) -> tuple[Mapping[str, int], tuple[Transition, ...]]:
     """Count what followed a rejection: over all, and by the check that had rejected."""
     everywhere: Counter[str] = Counter()
     by_check: defaultdict[str, Counter[str]] = defaultdict(Counter)
-    for one, outcome, other, proposal, again in run.rows(_REASKED):
+    for one, outcome, other, proposal, again, count in run.rows(_REASKED):
         word = _followed(one, outcome, other, proposal, again)
-        everywhere[word] += 1
+        everywhere[word] += count
         for check in set(one):
-            by_check[check][word] += 1
+            by_check[check][word] += count
     ranked = sorted(by_check.items(), key=lambda item: (-item[1].total(), item[0]))
     return counted(everywhere), tuple(Transition(check, counted(c)) for check, c in ranked)
 

@@ -35,8 +35,8 @@ from ..events import (
     RunStarted,
     SegmentOpened,
 )
+from ..ledger import segments_of
 from ..ledger.line import decode, why
-from .database import segments_of
 from .record import RunRecord
 from .rows import AttemptRow, DecisionRow, JobRow
 

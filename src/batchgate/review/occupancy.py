@@ -11,6 +11,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush, nsmallest
+from itertools import islice
 from operator import itemgetter
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -147,8 +148,8 @@ def _lanes(bars: Iterable[_B], slots: int) -> list[list[_B]]:
 def _gaps(lanes: Sequence[Sequence[tuple[float, float, Any]]], life: Held) -> Iterator[Gap]:
     for number, lane in enumerate(lanes[: life.slots]):
         at = life.started_at
-        for place in range(bisect_right(lane, at, key=itemgetter(1)), len(lane)):
-            start_at, end_at, _ = lane[place]
+        first = bisect_right(lane, at, key=itemgetter(1))
+        for start_at, end_at, _ in islice(lane, first, None):
             if start_at >= life.ended_at:
                 break
             if start_at > at:

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 from urllib.parse import unquote, urlsplit
 
 from .. import ledger
-from ..errors import ConfigError, LedgerError
+from ..errors import ConfigError
 from ..files import write_whole
 from .otlp import Signal, Unit, batches, request_of
 from .spans import units
@@ -99,9 +99,7 @@ def push(
         LedgerError: There is no ledger, or it cannot be read.
     """
     run_dir = Path(run_dir)
-    if not (run_dir / "ledger").is_dir():
-        raise LedgerError(f"{run_dir} holds no run: there is no folder {run_dir / 'ledger'}")
-    found = list(units(ledger.read(run_dir / "ledger")))
+    found = list(units(ledger.read(ledger.folder_of(run_dir))))
     complete = [unit for unit in found if unit.complete]
     notes = _Notes.of(run_dir / NOTES, _shown(url))
     collector = collector or _collector(url)

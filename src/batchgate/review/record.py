@@ -130,11 +130,8 @@ class RunRecord:
             LedgerError: There is no ledger in it, or its campaign is none that this version knows.
             LedgerCorruptError: The ledger was damaged; the error says where.
         """
-        folder = Path(run_dir) / "ledger"
-        if not folder.is_dir():
-            raise LedgerError(f"{run_dir} holds no run: there is no folder {folder}")
         with readable(run_dir):
-            return cls.of(through(ledger.read(folder)))
+            return cls.of(through(ledger.read(ledger.folder_of(run_dir))))
 
     @property
     def spec(self) -> CampaignSpec | None:

@@ -41,7 +41,6 @@ def _lines(words: str) -> str:
     return f"array_to_string(coalesce({words}, []), chr(10))"
 
 
-# Of the samples of an accepted answer, the one that was taken counts.
 _ATTEMPTS = f"""
 WITH
     told AS (
@@ -57,28 +56,9 @@ WITH
             OR (type = 'failure_recorded' AND NOT again)
         GROUP BY ALL
     ),
-    taken AS (
-        SELECT
-            attempt.decision, attempt.attempt, opened.seq AS place,
-            if(is_last AND opened.disposition = 'accepted', opened.sample, NULL) AS sample
-        FROM attempt JOIN decision AS opened USING (decision)
-    ),
-    refused AS (
-        SELECT decision, attempt, flatten(list(reasons ORDER BY seq)) AS reasons
-        FROM event JOIN taken USING (decision, attempt)
-        WHERE type = 'check_judged' AND hard AND NOT passed
-            AND event.sample = coalesce(taken.sample, event.sample)
-        GROUP BY ALL
-    ),
     row AS (
-        SELECT
-            attempt.* EXCLUDE (reasons), told.* EXCLUDE (decision, attempt), place,
-            coalesce(refused.reasons, attempt.reasons) AS reasons,
-            if(taken.sample > 1, others -> (taken.sample - 2), proposal) AS judged
-        FROM attempt
-        JOIN told USING (decision, attempt)
-        JOIN taken USING (decision, attempt)
-        LEFT JOIN refused USING (decision, attempt)
+        SELECT *, if(taken > 1, others -> (taken - 2), proposal) AS judged
+        FROM attempt JOIN told USING (decision, attempt)
     )
 SELECT
     decision, attempt, {_time("started_at")} AS started_at, {_time("ended_at")} AS ended_at,

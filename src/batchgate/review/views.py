@@ -39,10 +39,22 @@ LEFT JOIN (SELECT * FROM event WHERE type = 'decision_made') AS made USING (deci
 """
 
 # An attempt that was under way when another runner took over was interrupted, unless it had broken.
+# Of the samples of an accepted answer, the one that was taken counts.
 _ATTEMPT = """
 WITH
     resumed AS (SELECT seq FROM event WHERE type = 'run_resumed'),
-    asked AS (SELECT decision, attempt, seq FROM event WHERE type = 'attempt_started'),
+    last AS (
+        SELECT decision, max(attempt) AS attempt
+        FROM event WHERE type = 'attempt_started' GROUP BY ALL
+    ),
+    asked AS (
+        SELECT
+            decision, event.attempt, event.seq, opened.seq AS place, closed_seq, opened.disposition,
+            event.attempt = last.attempt AS is_last,
+            if(is_last AND opened.disposition = 'accepted', opened.sample, NULL) AS taken
+        FROM event JOIN last USING (decision) JOIN decision AS opened USING (decision)
+        WHERE type = 'attempt_started'
+    ),
     answered AS (
         SELECT
             decision, attempt,
@@ -59,26 +71,23 @@ WITH
         SELECT decision, attempt, count(*) AS checks
         FROM event WHERE type = 'check_judged' GROUP BY ALL
     ),
-    last AS (SELECT decision, max(attempt) AS attempt FROM asked GROUP BY ALL),
     refused AS (
-        SELECT decision, attempt, list("check" ORDER BY seq) AS checks
-        FROM event
-        LEFT JOIN (
-            SELECT decision, last.attempt, decision.sample
-            FROM last JOIN decision USING (decision) WHERE disposition = 'accepted'
-        ) AS taken USING (decision, attempt)
+        SELECT
+            decision, attempt, list("check" ORDER BY event.seq) AS checks,
+            flatten(list(reasons ORDER BY event.seq)) AS reasons
+        FROM event JOIN asked USING (decision, attempt)
         WHERE type = 'check_judged' AND hard AND NOT passed
-            AND event.sample = coalesce(taken.sample, event.sample)
+            AND event.sample = coalesce(taken, event.sample)
         GROUP BY ALL
     ),
     row AS (
         SELECT
-            decision, attempt, proposal, stage, answered.reasons,
+            decision, attempt, place, taken, proposal, stage, is_last, disposition,
             coalesce(input_tokens, 0) AS input_tokens, coalesce(output_tokens, 0) AS output_tokens,
             coalesce(judged.checks, 0) AS checks,
             coalesce(refused.checks, if(stage IS NULL, [], [stage])) AS rejected_by,
+            coalesce(refused.reasons, answered.reasons) AS reasons,
             broken.seq IS NOT NULL AS failed,
-            attempt = last_attempt AS is_last, disposition,
             EXISTS (
                 FROM resumed WHERE resumed.seq > asked.seq
                     AND resumed.seq < coalesce(least(closed_seq, broken.seq), resumed.seq + 1)
@@ -88,8 +97,6 @@ WITH
         LEFT JOIN judged USING (decision, attempt)
         LEFT JOIN refused USING (decision, attempt)
         LEFT JOIN broken USING (decision, attempt)
-        JOIN (SELECT decision, attempt AS last_attempt FROM last) USING (decision)
-        JOIN decision USING (decision)
     )
 SELECT *,
     CASE
