@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
@@ -361,7 +362,7 @@ class CampaignSpec(Table):
             )
         return self
 
-    @property
+    @cached_property
     def space(self) -> Space:
         """The search space."""
         return Space(variables=self.variables, digits=self.duplicates.digits)

@@ -34,8 +34,8 @@ def _stages(run: Database) -> Iterator[CheckCount]:
         rejected[stage][attempt] = count
     reasons = _reasons(
         run,
-        "SELECT stage, reasons FROM attempt WHERE checks = 0 AND stage IS NOT NULL "
-        "ORDER BY decision, attempt",
+        "SELECT stage, reasons, count(*) FROM attempt WHERE checks = 0 AND stage IS NOT NULL "
+        "GROUP BY ALL ORDER BY min((decision, attempt))",
     )
     for stage, counts in rejected.items():
         by_attempt = tuple(Judged(number, count, counts[number]) for number, count in judged)
@@ -51,8 +51,9 @@ def _checks(run: Database) -> Iterator[CheckCount]:
         by_attempt[check].append(Judged(*counts))
     reasons = _reasons(
         run,
-        "SELECT \"check\", reasons FROM event WHERE type = 'check_judged' AND NOT passed "
-        "ORDER BY decision, attempt, seq",
+        'SELECT "check", reasons, count(*) FROM event '
+        "WHERE type = 'check_judged' AND NOT passed "
+        "GROUP BY ALL ORDER BY min((decision, attempt, seq))",
     )
     for check, kind, elapsed_s, node_h in run.rows(_IN_ORDER):
         yield CheckCount(check, kind, tuple(by_attempt[check]), reasons[check], elapsed_s, node_h)
@@ -72,13 +73,13 @@ FROM verdict GROUP BY 1 ORDER BY max(place), min(seq)
 
 
 def _reasons(run: Database, query: str) -> Mapping[str, tuple[ReasonCount, ...]]:
-    """Count reasons by who gave them; the query gives both, oldest first."""
+    """Count reasons by who gave them; the query gives both and how often, oldest first."""
     counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
     examples: dict[tuple[str, str], str] = {}
-    for name, reasons in run.rows(query):
+    for name, reasons, count in run.rows(query):
         for reason in reasons or ():
             template = masked(reason)
-            counts[name][template] += 1
+            counts[name][template] += count
             examples.setdefault((name, template), reason)
     found: defaultdict[str, tuple[ReasonCount, ...]] = defaultdict(tuple)
     for name, templates in counts.items():
