@@ -26,14 +26,12 @@ the first run in the user's cache directory.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import gc
 import hashlib
 import importlib.util
 import inspect
 import os
-import statistics
 import subprocess
 import sys
 import venv
@@ -42,7 +40,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from time import process_time
-from typing import Any, NamedTuple
+from typing import Any
 from unittest.mock import patch
 
 from opentelemetry import context, trace
@@ -52,12 +50,13 @@ from pydantic import BaseModel, ValidationError, field_validator
 
 from batchgate import Rejected, accept
 
+from .promises import Promise, ratio, repetitions, report
+
 ROOT = Path(__file__).resolve().parents[1]
 REQUIREMENTS = Path(__file__).with_name("requirements-accept.txt")
 REPLIES = ('{"candidates": [0.1, 3.0, 0.2]}', '{"candidates": [0.1, 0.2, 0.3]}')
 ATTEMPTS = 2
 WITH_SDK = "accept, SDK"
-MIN_REPETITIONS = 20
 TURN_S = 0.03
 """Seconds that a contender runs in one repetition, roughly."""
 
@@ -370,61 +369,28 @@ async def turn(decide: Decide, times: int) -> float:
     return elapsed_s / times / ATTEMPTS * 1e6
 
 
-class Row(NamedTuple):
-    what: str
-    measured: float
-    limit: float
-    at_most: bool
-
-    @property
-    def kept(self) -> bool:
-        return self.measured <= self.limit if self.at_most else self.measured >= self.limit
-
-
-def report(costs: dict[str, list[float]]) -> int:
+def judged(costs: dict[str, list[float]]) -> int:
     costs["the SDK's own"] = [
         both - bare for both, bare in zip(costs["bare loop, SDK"], costs["bare loop"], strict=True)
     ]
-
-    def ratio(one: str, other: str) -> float:
-        return statistics.median(a / b for a, b in zip(costs[one], costs[other], strict=True))
-
-    print(f"{'contender':<24}{'us per attempt':>16}{'fastest':>12}")
-    for name, found in costs.items():
-        print(f"{name:<24}{statistics.median(found):>16.1f}{min(found):>12.1f}")
-    rows = [
-        Row("accept, us per attempt, fastest", min(costs["accept"]), 35, True),
-        Row(
-            "record, us more, fastest",
-            min(costs["accept, record"]) - min(costs["accept"]),
-            110,
-            True,
-        ),
-        Row("accept / bare loop", ratio("accept", "bare loop"), 3, True),
-        Row("accept, SDK / the SDK's own", ratio(WITH_SDK, "the SDK's own"), 1.8, True),
-        Row("instructor / accept", ratio("instructor", "accept"), 15, False),
-        Row("pydantic-ai / accept", ratio("pydantic-ai", "accept"), 100, False),
-    ]
-    print(f"\n{'promise':<34}{'measured':>12}{'bound':>14}")
-    for row in rows:
-        bound = f"{'at most' if row.at_most else 'at least'} {row.limit:g}"
-        print(f"{row.what:<34}{row.measured:>12.2f}{bound:>14}  {'PASS' if row.kept else 'FAIL'}")
-    return 0 if all(row.kept for row in rows) else 1
+    fastest = min(costs["accept"])
+    recording = min(costs["accept, record"]) - fastest
+    promises = (
+        Promise("accept, us per attempt, fastest", fastest, 35),
+        Promise("record, us more, fastest", recording, 110),
+        Promise("accept / bare loop", ratio(costs, "accept", "bare loop"), 3),
+        Promise("accept, SDK / the SDK's own", ratio(costs, WITH_SDK, "the SDK's own"), 1.8),
+        Promise("instructor / accept", ratio(costs, "instructor", "accept"), 15, at_most=False),
+        Promise("pydantic-ai / accept", ratio(costs, "pydantic-ai", "accept"), 100, at_most=False),
+    )
+    return report(costs, "us per attempt", promises)
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.accept",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--repetitions", type=int, default=40, help="at least 20, by default 40")
-    repetitions = parser.parse_args().repetitions
-    if repetitions < MIN_REPETITIONS:
-        parser.error(f"--repetitions is {repetitions}, must be at least {MIN_REPETITIONS}")
+    times = repetitions("benchmarks.accept", __doc__)
     if importlib.util.find_spec("instructor") is None:
         run_with_peers()
-    return report(asyncio.run(measure(repetitions)))
+    return judged(asyncio.run(measure(times)))
 
 
 if __name__ == "__main__":

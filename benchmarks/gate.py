@@ -16,9 +16,7 @@ code.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import statistics
 import sys
 import tempfile
 from pathlib import Path
@@ -30,8 +28,9 @@ from batchgate import accept
 from batchgate.gate import Gate, GateState, JsonLines
 from batchgate.langgraph import add_quality_gate
 
-from .accept import MIN_REPETITIONS, TURN_S, Decide, Row
+from .accept import TURN_S, Decide
 from .accept import turn as timed
+from .promises import Promise, ratio, repetitions, report
 
 GATE, FILE, GRAPH = "gate", "gate, file", "graph, gate"
 
@@ -131,40 +130,20 @@ async def measure(repetitions: int, folder: Path) -> dict[str, list[float]]:
     return costs
 
 
-def report(costs: dict[str, list[float]]) -> int:
-    def ratio(one: str, other: str) -> float:
-        return statistics.median(a / b for a, b in zip(costs[one], costs[other], strict=True))
-
-    print(f"{'contender':<24}{'us per turn':>16}{'fastest':>12}")
-    for name, found in costs.items():
-        print(f"{name:<24}{statistics.median(found):>16.1f}{min(found):>12.1f}")
-    rows = [
-        Row("gate, us per turn, fastest", min(costs[GATE]), 150, True),
-        Row("gate / accept", ratio(GATE, "accept"), 3, True),
-        Row("gate, file / accept", ratio(FILE, "accept"), 20, True),
-        Row("graph, gate / graph by hand", ratio(GRAPH, "graph by hand"), 1.5, True),
-    ]
-    print(f"\n{'promise':<34}{'measured':>12}{'bound':>14}")
-    for row in rows:
-        print(
-            f"{row.what:<34}{row.measured:>12.2f}{f'at most {row.limit:g}':>14}  "
-            f"{'PASS' if row.kept else 'FAIL'}"
-        )
-    return 0 if all(row.kept for row in rows) else 1
+def judged(costs: dict[str, list[float]]) -> int:
+    promises = (
+        Promise("gate, us per turn, fastest", min(costs[GATE]), 150),
+        Promise("gate / accept", ratio(costs, GATE, "accept"), 3),
+        Promise("gate, file / accept", ratio(costs, FILE, "accept"), 20),
+        Promise("graph, gate / graph by hand", ratio(costs, GRAPH, "graph by hand"), 1.5),
+    )
+    return report(costs, "us per turn", promises)
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.gate",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--repetitions", type=int, default=40, help="at least 20, by default 40")
-    repetitions = parser.parse_args().repetitions
-    if repetitions < MIN_REPETITIONS:
-        parser.error(f"--repetitions is {repetitions}, must be at least {MIN_REPETITIONS}")
+    times = repetitions("benchmarks.gate", __doc__)
     with tempfile.TemporaryDirectory() as folder:
-        return report(asyncio.run(measure(repetitions, Path(folder))))
+        return judged(asyncio.run(measure(times, Path(folder))))
 
 
 if __name__ == "__main__":
