@@ -5,29 +5,33 @@
 Nothing here changes a run, and a run that is still going on can be reviewed.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from .figures import Summary
-from .record import RunRecord
-from .summary import summarise
-from .terminal import rendered
-
 if TYPE_CHECKING:
+    from .figures import Summary
+    from .record import RunRecord
     from .report import write_report
+    from .summary import summarise
     from .tables import Run, open_run
+    from .terminal import rendered
 
 __all__ = ["Run", "RunRecord", "Summary", "open_run", "rendered", "summarise", "write_report"]
+
+_ROOMS = {
+    "Run": ".tables",
+    "RunRecord": ".record",
+    "Summary": ".figures",
+    "open_run": ".tables",
+    "rendered": ".terminal",
+    "summarise": ".summary",
+    "write_report": ".report",
+}
 
 if not TYPE_CHECKING:  # A type checker would take any name for one of ours.
 
     def __getattr__(name: str) -> Any:
-        # Late, since the page's many parts are not needed by a command that is asked one question.
-        if name == "write_report":
-            from .report import write_report
-
-            return write_report
-        if name in {"Run", "open_run"}:
-            from . import tables
-
-            return getattr(tables, name)
+        # Late: a command that asks one question needs one room, and each takes a while to import.
+        if name in _ROOMS:
+            return getattr(import_module(_ROOMS[name], __package__), name)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

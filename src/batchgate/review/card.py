@@ -22,8 +22,9 @@ from .. import ledger
 from ..campaign import CampaignSpec
 from ..events import CheckJudged, Chosen, Entry, RunResumed, RunStarted
 from .estimate import Seen, Share
+from .proposals import candidates_of, fingerprint_of
 from .record import RunRecord
-from .rows import AttemptRow, DecisionRow, candidates_of, fingerprint_of
+from .rows import AttemptRow, DecisionRow
 from .threshold import Measured, Suggestion, suggest
 
 GATE = "gate"

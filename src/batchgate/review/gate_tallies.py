@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from .database import Database
 from .figures import AskCount, CheckCount, Judged, ReasonCount, Transition
-from .rows import identity_of
+from .proposals import identity_of
 from .stats import counted, masked, wilson
 
 REASONS = 5

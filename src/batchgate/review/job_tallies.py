@@ -10,7 +10,7 @@ from ..campaign import CampaignSpec, Space
 from .database import Database
 from .figures import Best, IdleGap, NodeHours, Rank, Saved, SlotUse, VerifierCount
 from .occupancy import Held, Occupancy
-from .rows import fingerprint_of
+from .proposals import fingerprint_of
 
 GAPS = 5
 """Longest idle gaps that are told."""

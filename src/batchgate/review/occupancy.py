@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from heapq import heappop, heappush, nsmallest
 from itertools import islice
 from operator import itemgetter
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
-from .record import RunRecord
-from .rows import JobRow
+if TYPE_CHECKING:
+    from .record import RunRecord
+    from .rows import JobRow
 
 _B = TypeVar("_B", bound=tuple[float, float, Any])
 """A bar: its start, its end, and what it stands for."""

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
 
 from . import text
-from .card import CheckCard, ReportCard
-from .estimate import Share
 from .figures import Best, Ending, Rank, Saved, VerifierCount
-from .rows import QuestionRow
 from .stats import wilson
+
+if TYPE_CHECKING:
+    from .card import CheckCard, ReportCard
+    from .estimate import Share
+    from .rows import QuestionRow
 
 _ENDINGS = {
     "stopped": "Finished",

@@ -8,17 +8,13 @@ runner died before its end was interrupted.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from .. import ledger
-from ..campaign import CampaignSpec, Space, explain
+from ..campaign import CampaignSpec, Space
 from ..collector import collector_at_rest
-from ..errors import LedgerError
 from ..events import (
     AllocationSeen,
     AttemptStarted,
@@ -50,6 +46,8 @@ from ..events import (
     SurrogateAsked,
 )
 from ..state import State, decision_name
+from .proposals import candidates_of, fingerprint_of
+from .recorded import readable
 from .rows import (
     AttemptOutcome,
     AttemptRow,
@@ -63,8 +61,6 @@ from .rows import (
     PairRow,
     QuestionRow,
     ServerRow,
-    candidates_of,
-    fingerprint_of,
 )
 
 
@@ -147,18 +143,6 @@ class RunRecord:
     def best(self) -> JobRow | None:
         """Job with the best feasible result."""
         return next((job for job in self.jobs if job.job == self.state.best), None)
-
-
-@contextmanager
-def readable(run_dir: str | Path) -> Iterator[None]:
-    """Turn the refusal of a recorded campaign inside into a `LedgerError`."""
-    try:
-        yield
-    except ValidationError as exc:
-        raise LedgerError(
-            f"{run_dir} records a campaign that this version of batchgate cannot read:\n"
-            f"{explain(exc, CampaignSpec)}"
-        ) from exc
 
 
 @dataclass(slots=True)

@@ -6,14 +6,14 @@ of models and simulations are as the ledger has them: hostile, bounded, never ev
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from ..campaign import Space, Value
+from ..campaign import Value
 from ..events import Action, CheckJudged, Chosen, Disposition, FailureKind, HoldCause, Plain
 from ..job import End, JobState
+from .proposals import candidates_of, identity_of
 
 AttemptOutcome = Literal["accepted", "rejected", "failed", "interrupted", "open"]
 """What became of an attempt.
@@ -95,28 +95,6 @@ class AttemptRow:
     def identity(self) -> str:
         """Canonical JSON of what was proposed, the rationale left out: equal for equal values."""
         return identity_of(self.sampled(self.sample))
-
-
-def identity_of(proposal: Plain) -> str:
-    """Return canonical JSON of what was proposed; see `AttemptRow.identity`."""
-    return json.dumps(candidates_of(proposal) or proposal, sort_keys=True)
-
-
-def candidates_of(proposal: Plain) -> tuple[Mapping[str, Any], ...]:
-    """Return a proposal's candidates; empty when the value is not shaped like a proposal."""
-    found = proposal.get("candidates") if isinstance(proposal, Mapping) else None
-    if not isinstance(found, (list, tuple)):
-        return ()
-    return tuple(candidate for candidate in found if isinstance(candidate, Mapping))
-
-
-def fingerprint_of(space: Space, candidate: Mapping[str, Any]) -> str:
-    """Return a candidate's identity; empty when it has none in this space."""
-    # A campaign's own proposal model may let values through that are none of the space's.
-    try:
-        return space.fingerprint(candidate)
-    except (LookupError, TypeError, ValueError):
-        return ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,8 @@ from ..collector import collector_at_rest
 from . import gate_tallies, job_tallies
 from .database import Database
 from .figures import POOR_RANK, Ending, SlotUse, Summary, VerifierCount
-from .views import COLUMNS, make_tables, recorded_spec
+from .recorded import recorded_spec
+from .views import COLUMNS, make_tables
 
 MANY_REPEATS = 3
 """Re-asks with the same value from which on repeating is worth a warning."""

@@ -18,7 +18,8 @@ from ..campaign import CampaignSpec, Variable
 from ..collector import collector_at_rest
 from ..errors import ConfigError
 from .database import Database
-from .views import COLUMNS, make_tables, recorded_spec
+from .recorded import recorded_spec
+from .views import COLUMNS, make_tables
 
 if TYPE_CHECKING:
     import pandas

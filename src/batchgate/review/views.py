@@ -5,13 +5,9 @@ They say of each what the rows of a `RunRecord` say (`batchgate.review.rows`), f
 
 from __future__ import annotations
 
-import json
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
-from ..campaign import CampaignSpec
 from .database import Database
-from .record import readable
 
 COLUMNS = (
     *("decision", "attempt", "proposal", "others", "value", "stage", "reasons", "input_tokens"),
@@ -176,19 +172,3 @@ def make_tables(run: Database) -> None:
         run.make("job", _JOB)
         run.make("life", _LIFE)
         attempts.result()
-
-
-def recorded_spec(run: Database, run_dir: str | Path) -> CampaignSpec | None:
-    """Return the campaign as it was recorded last; `None` before the run started.
-
-    Raises:
-        LedgerError: It is none that this version knows.
-    """
-    found = run.rows(
-        "SELECT spec FROM event WHERE type IN ('run_started', 'run_resumed') "
-        "AND json_type(spec) = 'OBJECT' ORDER BY seq DESC LIMIT 1"
-    )
-    if not found:
-        return None
-    with readable(run_dir):
-        return CampaignSpec.model_validate(json.loads(found[0][0]), extra="ignore")

@@ -13,6 +13,7 @@ from typing import Any
 
 from ...state import decision_name
 from .. import phrases, text
+from ..proposals import candidates_of, fingerprint_of
 from ..record import RunRecord
 from ..rows import (
     AttemptRow,
@@ -20,8 +21,6 @@ from ..rows import (
     HeldRow,
     JobRow,
     QuestionRow,
-    candidates_of,
-    fingerprint_of,
 )
 from . import details, packing
 from .table import Line
