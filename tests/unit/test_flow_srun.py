@@ -168,6 +168,17 @@ async def test_a_job_whose_processes_have_ended_is_over_whatever_srun_still_does
     assert (found.end, found.exit_code) == (End.COMPLETED, 0)
 
 
+async def test_a_line_without_end_is_no_word_of_slurm(slurm, tmp_path):
+    script = f"head -c 300000 /dev/zero | tr '\\0' x >&2; printf '\\n{LAUNCHED}{ended(1, 0)}' >&2"
+    (tmp_path / "bin" / "srun").write_text(f"#!/bin/sh\n{script}\n")
+    place = await Steps.open(marker=f"test-{uuid.uuid4().hex}", grace_s=0.1)
+    never = asyncio.get_running_loop().create_future()
+
+    found = await place.run(JobSpec("job-1", ("sim",), tmp_path, 60), stop=never)
+
+    assert (found.end, found.exit_code) == (End.COMPLETED, 0)
+
+
 @pytest.mark.parametrize(
     ("down", "end"), [("n1", End.UNKNOWN), ("n2", End.TIMED_OUT), ("", End.TIMED_OUT)]
 )

@@ -67,10 +67,29 @@ async def test_a_program_that_hangs_is_killed_at_its_deadline():
 async def test_a_program_that_prints_without_end_is_killed(monkeypatch):
     monkeypatch.setattr(commands, "MAX_BYTES", 1000)
 
-    answer = await run(python("while True: print('x' * 100)"))
+    # In blocks larger than what a stream holds before it reads no further.
+    answer = await run(python("import os\nwhile True: os.write(1, bytes(1 << 20))"))
 
     assert answer.code is None
     assert "more than 1000 bytes" in answer.error
+    assert psutil.Process(os.getpid()).children() == []
+
+
+@pytest.mark.parametrize("then", ["", "time.sleep(60)"])
+async def test_a_program_that_leaves_its_output_to_a_child_is_given_up(then):
+    child = "import os; print(os.getpid(), flush=True); import time; time.sleep(10)"
+    began = time.monotonic()
+
+    answer = await run(
+        python(
+            f"import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', {child!r}]); {then}"
+        ),
+        deadline_s=2,
+    )
+
+    assert answer.code is None
+    assert "no answer in 2 s" in answer.error
+    assert time.monotonic() - began < 30
 
 
 async def test_a_call_that_is_cancelled_leaves_no_program():

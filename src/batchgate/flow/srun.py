@@ -269,7 +269,11 @@ class Steps:
 async def _heard(process: asyncio.subprocess.Process, account: Account) -> None:
     """Listen to `srun` until it has ended."""
     assert process.stderr is not None
-    while line := await process.stderr.readline():
+    while not process.stderr.at_eof():
+        try:
+            line = await process.stderr.readline()
+        except ValueError:  # longer than a stream holds, 64 KiB, as nothing of Slurm's is
+            continue
         account.hear(line.decode("utf-8", "replace"))
     await process.wait()
 

@@ -11,9 +11,9 @@ import asyncio
 import contextlib
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import BinaryIO, Final, Protocol
 
 from ..errors import FlowError
 
@@ -85,33 +85,35 @@ async def run(
         env: Its environment; by default ours with `QUERY`.
         deadline_s: Seconds after which it is killed.
     """
-    try:
-        process = await asyncio.create_subprocess_exec(
-            *argv,
-            env={**os.environ, **QUERY} if env is None else env,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            start_new_session=True,
-        )
-    except (OSError, ValueError) as exc:  # ValueError: a NUL in an argument
-        return Answer(None, err=f"{argv[0]} cannot be run: {exc}")
-    try:
-        async with asyncio.timeout(deadline_s):
-            assert process.stdout is not None
-            assert process.stderr is not None
-            out, err = await asyncio.gather(_text(process.stdout), _text(process.stderr))
-            code = await process.wait()
-            return Answer(None if code and no_contact(err) else code, out, err)
-    except TimeoutError:
-        return Answer(None, err=f"{argv[0]} gave no answer in {deadline_s:g} s")
-    except _TooLongError:
-        return Answer(None, err=f"{argv[0]} printed more than {MAX_BYTES} bytes")
-    finally:
-        if process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
-            await process.wait()
+    async with contextlib.AsyncExitStack() as pipes:
+        try:
+            out, out_end = await pipes.enter_async_context(_pipe())
+            err, err_end = await pipes.enter_async_context(_pipe())
+            with out_end, err_end:
+                process = await asyncio.create_subprocess_exec(
+                    *argv,
+                    env={**os.environ, **QUERY} if env is None else env,
+                    stdin=asyncio.subprocess.DEVNULL,
+                    stdout=out_end,
+                    stderr=err_end,
+                    start_new_session=True,
+                )
+        except (OSError, ValueError) as exc:  # ValueError: a NUL in an argument
+            return Answer(None, err=f"{argv[0]} cannot be run: {exc}")
+        try:
+            async with asyncio.timeout(deadline_s):
+                said, complaint = await asyncio.gather(_text(out), _text(err))
+                code = await process.wait()
+                return Answer(None if code and no_contact(complaint) else code, said, complaint)
+        except TimeoutError:
+            return Answer(None, err=f"{argv[0]} gave no answer in {deadline_s:g} s")
+        except _TooLongError:
+            return Answer(None, err=f"{argv[0]} printed more than {MAX_BYTES} bytes")
+        finally:
+            if process.returncode is None:
+                with contextlib.suppress(ProcessLookupError):
+                    process.kill()
+                await process.wait()
 
 
 def no_contact(error: str) -> bool:
@@ -129,6 +131,26 @@ async def ask(*argv: str, run: Run = run) -> str:
     if not answer.ok:
         raise FlowError(f"{argv[0]} failed: {answer.error}")
     return answer.out
+
+
+@contextlib.asynccontextmanager
+async def _pipe() -> AsyncIterator[tuple[asyncio.StreamReader, BinaryIO]]:
+    """Give a pipe: what is read from it, and the end that a program is given.
+
+    Not asyncio's own pipes. With these `process.wait()` waits for their end too, and that never
+    comes when more was printed than is read, or while a child of the program holds them (CPython
+    3.11 to 3.13).
+    """
+    ours, theirs = os.pipe()
+    reader = asyncio.StreamReader()
+    with os.fdopen(theirs, "wb", buffering=0) as write_end:
+        transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(ours, "rb", buffering=0)
+        )
+        try:
+            yield reader, write_end
+        finally:
+            transport.close()
 
 
 class _TooLongError(Exception):
