@@ -10,6 +10,7 @@ import os
 import tempfile
 from pathlib import Path
 
+from ...collector import collector_at_rest
 from .findings import Findings
 from .page import page
 
@@ -32,7 +33,8 @@ def write_report(run_dir: str | Path, path: str | Path | None = None) -> Path:
         OSError: The file cannot be written; an older report is still whole.
     """
     target = Path(run_dir) / "report.html" if path is None else Path(path)
-    document = page(Findings.read(run_dir))
+    with collector_at_rest():
+        document = page(Findings.read(run_dir))
     handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
     try:
         with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
