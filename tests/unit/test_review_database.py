@@ -12,6 +12,7 @@ import pytest
 from batchgate.errors import LedgerCorruptError, LedgerError
 from batchgate.events import (
     EVENTS,
+    FORMAT,
     AttemptStarted,
     CheckJudged,
     DecisionOpened,
@@ -184,11 +185,17 @@ def test_a_missing_line_is_told(tmp_path: Path, line: int) -> None:
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join(lines[: line - 1] + lines[line:]))
 
-    with pytest.raises(LedgerError, match="6 lines are there where 7 are due"):
+    with pytest.raises(LedgerError, match="has 6 lines where 7 are due"):
         types(tmp_path)
 
 
-@pytest.mark.parametrize("line", [b'{"seq":', b"garbage", b"3", b"[1]", b'"\xff"'])
+LINES_OF_NOTHING = [
+    *(b'{"seq":', b"garbage", b"3", b"[1]", b'"\xff"'),
+    *(b'{"seq":3,"at":"3"}', b'{"seq":3,"at":"3","type":"moon_landed"}', b'{"type":["check"]}'),
+]
+
+
+@pytest.mark.parametrize("line", LINES_OF_NOTHING)
 def test_a_line_that_is_no_event_is_told_with_its_place(tmp_path: Path, line: bytes) -> None:
     path = segment_of(said(tmp_path, "a\ud83db"))
     lines = path.read_bytes().splitlines(keepends=True)
@@ -198,6 +205,15 @@ def test_a_line_that_is_no_event_is_told_with_its_place(tmp_path: Path, line: by
         types(tmp_path)
 
     assert (caught.value.path, caught.value.line_number) == (str(path), 4)
+
+
+def test_a_ledger_of_a_newer_format_is_refused_as_the_reader_does(tmp_path: Path) -> None:
+    path = segment_of(said(tmp_path, "far"))
+    newer = b'"format":%d,' % (FORMAT + 1)
+    path.write_bytes(path.read_bytes().replace(b'"format":%d,' % FORMAT, newer))
+
+    with pytest.raises(LedgerError, match=f"has format {FORMAT + 1}, and this version reads up to"):
+        types(tmp_path)
 
 
 def test_a_field_that_changed_its_type_is_told(tmp_path: Path) -> None:

@@ -47,16 +47,22 @@ def folder_of(run_dir: str | Path) -> Path:
 
 
 def segments_of(run_dir: str | Path) -> list[Path]:
-    """Return the files of a run's ledger, oldest first.
+    """Return the files of a run's ledger, oldest first. Their lines are not looked at.
 
     Raises:
-        LedgerError: There is no ledger, or it cannot be read.
+        LedgerError: There is no ledger, it cannot be read, or it is of a newer format.
     """
     folder = folder_of(run_dir)
     try:
-        return [folder / segment_name(number) for number in segment_numbers(folder)]
+        paths = [folder / segment_name(number) for number in segment_numbers(folder)]
+        for path in paths:
+            with path.open("rb") as file:
+                opened = _parse_opening(file.readline())
+            if opened is not None:  # else the line is damaged, as who reads it will find
+                _check_format(opened, path)
     except OSError as exc:
         raise LedgerError(f"the ledger in {folder} cannot be read: {exc}") from exc
+    return paths
 
 
 class Reader:
@@ -162,7 +168,7 @@ class Reader:
         # First of all the line by itself, so that a change in it is not taken for one elsewhere.
         if not follows(line, previous):
             raise self._corrupt(1, _CHANGED)
-        self._check_format(opened)
+        _check_format(opened, self._path(self.segment))
         place = (opened.get("segment"), opened.get("previous"))
         if place != (self.segment, segment_name(self.segment - 1)):
             says = f"the file says that it is segment {place[0]} and follows {place[1]!r}"
@@ -173,14 +179,6 @@ class Reader:
         if run != (self.run or run):
             raise self._corrupt(1, f"the segment is of run {run!r}, not {self.run!r}")
         self.run = run
-
-    def _check_format(self, opened: dict[str, Any]) -> None:
-        version = opened.get("format")
-        if not isinstance(version, int) or not 1 <= version <= FORMAT:
-            raise LedgerError(
-                f"{self._path(self.segment)}: the ledger has format {version}, and this version "
-                f"reads up to {FORMAT}; use the batchgate that wrote it, or a newer one"
-            )
 
     def _broken_link(self, previous: bytes) -> LedgerCorruptError:
         """Say why the segment does not go on from the last line before it."""
@@ -235,6 +233,15 @@ def _parse_opening(line: bytes) -> dict[str, Any] | None:
         return None
     ours = isinstance(opened, dict) and opened.get("type") == "segment_opened"
     return opened if ours else None
+
+
+def _check_format(opened: dict[str, Any], path: Path) -> None:
+    version = opened.get("format")
+    if not isinstance(version, int) or not 1 <= version <= FORMAT:
+        raise LedgerError(
+            f"{path}: the ledger has format {version}, and this version reads up to {FORMAT}; "
+            "use the batchgate that wrote it, or a newer one"
+        )
 
 
 def _misplaced(line: bytes, *, due: int) -> str:

@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 THREADS = 4
 """Cores that are used at most: a login node is shared."""
 
-_KIND = "ENUM({})".format(", ".join(f"'{event.model_fields['type'].default}'" for event in EVENTS))
+_KINDS = tuple(event.model_fields["type"].default for event in EVENTS)
+_KIND = f"ENUM{_KINDS}"
 """A number for each kind of event: every query asks for some, and words take ten times as long."""
 
 _WORDS: Mapping[Any, str] = {bool: "BOOLEAN", int: "BIGINT", float: "DOUBLE", str: "VARCHAR"}
@@ -69,7 +70,7 @@ class Database:
         wanted |= {name: schema()[name] for name in columns}
         with duckdb.connect(config=_config()) as connection:
             _load(connection, segments, wanted)
-            _prove_whole(connection, run_dir)
+            _prove_whole(connection, segments)
             _fill(connection, columns)
             yield cls(connection)
 
@@ -159,7 +160,7 @@ def _load(
         try:
             _read(connection, mended, columns)
         except duckdb.Error as exc:
-            _prove_json(mended, segments)
+            _prove_events(mended, segments)
             told = str(exc).partition("\n")[0].replace(folder, str(segments[0].parent))
             raise LedgerError(f"the ledger cannot be read: {told}") from exc
 
@@ -208,26 +209,36 @@ def _clean(line: bytes) -> bytes:
     return text.encode(errors="replace") + b"\n"
 
 
-def _prove_json(mended: Iterable[Path], segments: Iterable[Path]) -> None:
-    """Say which line is no event, if one is not."""
-    for copy, path in zip(mended, segments, strict=True):
+def _prove_events(copies: Iterable[Path], segments: Iterable[Path]) -> None:
+    """Say which line of the copies of segments is no event, if one is not."""
+    for copy, path in zip(copies, segments, strict=True):
         with copy.open("rb") as lines:
             for number, line in enumerate(lines, start=1):
-                try:
-                    event = json.loads(line)
-                except (ValueError, RecursionError) as exc:
-                    message = f"the line is no event: {exc}"
-                    raise LedgerCorruptError(message, str(path), number) from exc
-                if not isinstance(event, dict):
-                    raise LedgerCorruptError("the line is no event", str(path), number)
+                if not _is_event(line):
+                    message = "the line is no event that this version knows"
+                    raise LedgerCorruptError(message, str(path), number)
 
 
-def _prove_whole(connection: duckdb.DuckDBPyConnection, run_dir: str | Path) -> None:
-    found = connection.execute("SELECT count(*), count(seq), max(seq) + 1 FROM event").fetchone()
-    lines, told, due = found or (0, 0, 0)
+def _is_event(line: bytes) -> bool:
+    if not line.endswith(b"\n"):
+        return True  # or half of one, which does not count
+    try:
+        event = json.loads(line)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(event, dict) and event.get("type") in _KINDS
+
+
+def _prove_whole(connection: duckdb.DuckDBPyConnection, segments: Collection[Path]) -> None:
+    found = connection.execute(
+        "SELECT count(*), count(type), count(seq), max(seq) + 1 FROM event"
+    ).fetchone()
+    lines, events, told, due = found or (0, 0, 0, 0)
+    if events != lines:
+        _prove_events(segments, segments)
     if told != lines or lines not in {0, due}:
         raise LedgerError(
-            f"{run_dir}: {lines} lines are there where {due} are due; `batchgate verify` says where"
+            f"the ledger has {lines} lines where {due} are due; `batchgate verify` says where"
         )
 
 
