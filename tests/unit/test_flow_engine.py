@@ -156,6 +156,9 @@ async def test_an_engine_that_dies_of_itself_frees_who_waits(engine, backend, mo
     with pytest.raises(FlowError, match="went down under a task"):
         await asyncio.wait_for(engine.end_of(engine.function_task(stand_in), End.EXIT), 5)
 
+    assert engine.down
+    assert engine._run_task.exception() is None  # so that it can be closed
+
 
 async def test_setup_signal_handlers_is_where_asyncflow_takes_signals(engine, tmp_path):
     loop = asyncio.get_running_loop()

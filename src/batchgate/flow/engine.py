@@ -9,12 +9,15 @@ Measured with radical.asyncflow 0.6.0; each private name used here has a contrac
   task that has ended.
 * It accepts tasks after its end, which then never end: `end_of` refuses them.
 * A task that is cancelled there runs on: ours is ended by its `Work`, and waited for.
+* When it breaks down, its task waits for its own end, which from CPython 3.12 on makes `shutdown`
+  fail: ours just ends.
 """
 
 from __future__ import annotations
 
 import asyncio
 import shlex
+import signal
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -101,6 +104,10 @@ class Engine(WorkflowEngine):  # type: ignore[misc] # radical.asyncflow has no t
 
     def _setup_signal_handlers(self) -> None:
         pass
+
+    async def _handle_shutdown_signal(self, sig: signal.Signals, source: str = "external") -> None:
+        """Let the engine's task end, which calls this when it breaks down; `close` does the rest."""
+        self._shutdown_event.set()
 
     def _clear_internal_records(self) -> None:
         """Leave the ids of other engines in this process alone; of ours nothing is kept."""
