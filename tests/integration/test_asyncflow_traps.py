@@ -25,8 +25,8 @@ TRAPS = {
     "two_engines": ("old", "new"),
     "future_in_a_command": ("<Future pending>", ["unknown", ""]),
     "quoting": (True, False),
-    # The process pool of CPython 3.13 never ends after it.
-    "crash": (HUNG if sys.version_info >= (3, 13) else True, False),
+    # The process pool of CPython 3.12 never ends after it.
+    "crash": (HUNG if sys.version_info >= (3, 12) else True, False),
     "odd_exception": ("BrokenProcessPool", "innocent"),
     "exit": (DIED, "exception"),
     "cancelled_inside": (HUNG, "exception"),
