@@ -12,7 +12,7 @@ import pytest
 from batchgate.flow import end_orphans, find_orphans
 
 RUNNER = """
-import asyncio, sys
+import asyncio, signal, sys
 from pathlib import Path
 from batchgate.flow import open_flow
 from batchgate.job import FunctionTask, JobSpec
@@ -27,6 +27,8 @@ async def main(folder, marker, functions):
         print("up", flush=True)
         await asyncio.gather(*running)
 
+# A shell's command in the background, as these tests may be, ignores interrupts.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 asyncio.run(main(Path(sys.argv[1]), sys.argv[2], Path(sys.argv[3])))
 """
 

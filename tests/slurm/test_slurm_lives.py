@@ -150,7 +150,8 @@ def test_the_end_of_the_allocation_is_seen_without_a_signal_and_a_stubborn_job_i
     job = submit_silent(cluster, night, BATCHGATE_JOBS_ON="srun")
     until(lambda: sum(night.said("began").values()) == 2, within_s=90, what="two jobs")
 
-    cluster.end_in(job, 40)  # before their walltime, and they ignore TERM
+    # Before their walltime, and they ignore TERM; the runner asks for the end every 30 s.
+    cluster.end_in(job, 60)
     is_suspended(night)
     night.log.with_name("jobs.log.tame").touch()
     cluster.wait_for(job, "PENDING", within_s=60)
