@@ -124,6 +124,14 @@ def slurm(tmp_path, monkeypatch):
     monkeypatch.setenv("SLURM_JOB_ID", "5")
 
 
+async def end_of_a_job(tmp_path, script, *, walltime_s=60):
+    """Run a job with this script as `srun`."""
+    (tmp_path / "bin" / "srun").write_text(f"#!/bin/sh\n{script}\n")
+    place = await Steps.open(marker=f"test-{uuid.uuid4().hex}", grace_s=0.1)
+    never = asyncio.get_running_loop().create_future()
+    return await place.run(JobSpec("job-1", ("sim",), tmp_path, walltime_s), stop=never)
+
+
 async def test_a_job_waits_for_a_slurm_that_does_not_answer(slurm, tmp_path, monkeypatch):
     monkeypatch.setattr(srun, "_RETRY_S", 0.01)
     script = f"""
@@ -134,11 +142,7 @@ if [ ! -e asked ]; then
 fi
 printf '{LAUNCHED}{ended(1, 0)}' >&2
 """
-    (tmp_path / "bin" / "srun").write_text(f"#!/bin/sh\n{script}")
-    place = await Steps.open(marker=f"test-{uuid.uuid4().hex}", grace_s=0.1)
-    never = asyncio.get_running_loop().create_future()
-
-    found = await place.run(JobSpec("job-1", ("sim",), tmp_path, 60), stop=never)
+    found = await end_of_a_job(tmp_path, script)
 
     assert (found.end, found.exit_code) == (End.COMPLETED, 0)
 
@@ -159,22 +163,14 @@ async def test_a_job_that_waits_for_slurm_can_be_canceled(slurm, tmp_path):
 
 async def test_a_job_whose_processes_have_ended_is_over_whatever_srun_still_does(slurm, tmp_path):
     script = f"printf '{LAUNCHED}{ended(1, 0)}' >&2; while true; do sleep 1; done"
-    (tmp_path / "bin" / "srun").write_text(f"#!/bin/sh\n{script}\n")
-    place = await Steps.open(marker=f"test-{uuid.uuid4().hex}", grace_s=0.1)
-    never = asyncio.get_running_loop().create_future()
-
-    found = await place.run(JobSpec("job-1", ("sim",), tmp_path, 0.5), stop=never)
+    found = await end_of_a_job(tmp_path, script, walltime_s=0.5)
 
     assert (found.end, found.exit_code) == (End.COMPLETED, 0)
 
 
 async def test_a_line_without_end_is_no_word_of_slurm(slurm, tmp_path):
     script = f"head -c 300000 /dev/zero | tr '\\0' x >&2; printf '\\n{LAUNCHED}{ended(1, 0)}' >&2"
-    (tmp_path / "bin" / "srun").write_text(f"#!/bin/sh\n{script}\n")
-    place = await Steps.open(marker=f"test-{uuid.uuid4().hex}", grace_s=0.1)
-    never = asyncio.get_running_loop().create_future()
-
-    found = await place.run(JobSpec("job-1", ("sim",), tmp_path, 60), stop=never)
+    found = await end_of_a_job(tmp_path, script)
 
     assert (found.end, found.exit_code) == (End.COMPLETED, 0)
 

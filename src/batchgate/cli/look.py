@@ -128,15 +128,15 @@ def timeline(run: Path, *, last: int, as_json: bool) -> None:
         return
     console = Console()
     console.print(_stretches(found))
-    frequent = [one for one in found.milestones if not one.of_a_life]
-    left_out = frequent[:-last] if last > 0 else frequent
+    frequent = [place for place, one in enumerate(found.milestones) if not one.of_a_life]
+    left_out = set(frequent[:-last] if last > 0 else frequent)
     if left_out:
         told = f"{len(left_out)} failures and server events are left out; --last tells more"
         console.print(told)
-    of_lives = [one for one in found.milestones if one.of_a_life]
-    for one in sorted([*of_lives, *frequent[len(left_out) :]], key=lambda one: one.at):
-        line = f"{text.instant(one.at)} {text.plain_word(one.what)}: {one.told}"
-        console.print(_text(text.clipped(line, REASON)))
+    for place, one in enumerate(found.milestones):
+        if place not in left_out:
+            line = f"{text.instant(one.at)} {text.plain_word(one.what)}: {one.told}"
+            console.print(_text(text.clipped(line, REASON)))
 
 
 def _stretches(found: Timeline) -> Table:
